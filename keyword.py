@@ -1,0 +1,632 @@
+"""The keyword leg: read a query as people write it, and find the messages that hold its words.
+
+Every statement joins the eligible ids of the scope (`CROSS JOIN`, so that SQLite
+keeps that order) and the role before its LIMIT, and scores with `bm25()`:
+`ORDER BY rank` would make FTS5 score every hit of the profile first.
+
+Terms are OR-ed. A Latin word is found with its inflections by a query-side
+prefix; a symbol, path or code as it is written, by trigrams; a run of Chinese,
+Japanese or Korean as overlapping bigrams weighted by rarity and length, by one
+scan in a small scope and by trigrams that begin with the bigram in a large one.
+What the index cannot know (rows it has not reached, rows stored as JSON, a
+damaged or missing index) is scanned.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+import time
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .state import State
+from .text import MULTIPART, clean, fold, said
+
+MAX_QUERY = 4_000  # characters read of a query
+MAX_TERMS = 40
+MAX_GRAMS = 48  # one bit each in a scan's mask
+SCAN_ROWS = 25_000  # up to here bigrams are scanned, above it trigrams find them
+FEW = 10  # hits of the word leg under which substrings are tried too
+MAX_EXPANSION = 400  # trigrams one bigram may begin before it is scanned instead
+MULTIPART_ROWS, MULTIPART_BYTES = 300, 8_000_000
+LITERAL_WEIGHT = 1.5  # as written beats in pieces
+SUBSTRING_WEIGHT = 0.7  # inside another word: worth less than the word
+
+TALK = ("user", "assistant")
+
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
+_RUN = re.compile(f"[{_CJK}]+")
+_TOKEN = re.compile(r'"([^"]+)"|(\S+)')
+_EDGE = "，。？！、；：“”‘’（）《》【】「」…,;:?!\"'`"
+_BRACKETS = "()[]{}<>"
+
+# Words a question is made of. They cut a Chinese run; what is left is read by bigrams.
+_CUT = re.compile(
+    "|".join(
+        sorted(
+            "为什么 怎么样 怎么 怎样 什么 如何 是否 有没有 是不是 能不能 哪里 哪个 哪些 哪儿 多少 我们 你们 他们 它们 "
+            "这个 那个 这些 那些 这样 那样 上次 上回 之前 那次 以前 当时 后来 因为 所以 但是 如果 一下 请问 关于 时候 "
+            "的 了 吗 呢 吧 啊 呀 是 在 我 你 他 她 它 这 那 哪 谁 和 与 或 就 都 也 还 把 被 很 们".split(),
+            key=len,
+            reverse=True,
+        )
+    )
+)
+_STOP = frozenset(
+    "a an the of to in on at for and or is are was were be been do does did done what when where who whom whose which "
+    "how why i me my you your he him his she her it its they them their we us our this that these those with from by "
+    "as about has have had not no if so then than but can could would should will shall may might just there here "
+    "any some all also into out up down over again tell said say".split()
+)
+_SUFFIXES = ("ments", "ment", "ations", "ation", "ings", "ing", "ies", "ied", "ers", "er", "es", "ed", "s", "e", "y")
+
+Kind = Literal["word", "phrase", "literal", "short", "gram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing to look for. `text` is folded; `stem` is a shorter prefix that also counts ("" for none).
+
+    word: a token of the index; phrase: tokens in a row; literal: three or more
+    characters as written; short: one or two; gram: a CJK bigram (or a lone character).
+    """
+
+    kind: Kind
+    text: str
+    stem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parsed query. `shown` are its pieces as a person wrote them, for `matched`."""
+
+    terms: tuple[Term, ...]
+    excluded: tuple[str, ...]
+    shown: tuple[tuple[str, tuple[Term, ...]], ...]
+
+    def of(self, *kinds: Kind) -> list[Term]:
+        return [t for t in self.terms if t.kind in kinds]
+
+    def matched(self, folded: str) -> list[str]:
+        """The query's pieces that stand in this folded text; of a CJK run, the parts that do."""
+        found: list[str] = []
+        for piece, terms in self.shown:
+            if _RUN.fullmatch(piece) and len(piece) > 2:
+                found += _covered(piece, folded)
+            elif any(stands(t, folded) for t in terms):
+                found.append(piece)
+        return list(dict.fromkeys(found))
+
+    def needles(self, folded: str) -> list[str]:
+        """The strings of this query that stand in this folded text, for placing a snippet."""
+        return [t.stem if t.stem and t.text not in folded else t.text for t in self.terms if stands(t, folded)]
+
+    def refuses(self, folded: str) -> bool:
+        return any(word in folded for word in self.excluded)
+
+
+def stands(term: Term, folded: str) -> bool:
+    """Whether a term is in a folded text, as the index would say."""
+    if term.kind == "phrase":
+        return re.search(r"[\W_]+".join(map(re.escape, term.text.split())), folded) is not None
+    needle = term.stem or term.text
+    if term.kind == "word" and len(needle) <= 3 and needle.isascii():
+        return re.search(rf"(?<![^\W_]){re.escape(needle)}", folded) is not None
+    return needle in folded
+
+
+def _covered(run: str, folded: str) -> list[str]:
+    """The longest parts of a run, of two characters or more, that the text holds."""
+    parts: list[str] = []
+    at = 0
+    while at < len(run) - 1:
+        end = at + 2
+        if run[at:end] not in folded:
+            at += 1
+            continue
+        while end < len(run) and run[at : end + 1] in folded:
+            end += 1
+        parts.append(run[at:end])
+        at = end
+    return parts
+
+
+def parse(text: str) -> Query:
+    """Read a query: quoted phrases whole, OR and AND as lists, NOT as a refusal, the rest by its script."""
+    text = unicodedata.normalize("NFKC", clean(text.encode("utf-8", "replace").decode())[:MAX_QUERY])
+    shown: list[tuple[str, tuple[Term, ...]]] = []
+    stopped: list[tuple[str, tuple[Term, ...]]] = []
+    excluded: list[str] = []
+    refusing = False
+    for quoted, token in _TOKEN.findall(text):
+        if token in ("OR", "AND", "|", "||", "&&"):
+            continue
+        if token == "NOT":
+            refusing = True
+            continue
+        pieces = _quoted(quoted.strip()) if quoted.strip() else _unquoted(token)
+        if refusing:
+            excluded += [fold(piece) for piece, _ in pieces]
+            refusing = False
+            continue
+        for piece, terms in pieces:
+            plain = terms[0].text if len(terms) == 1 and terms[0].kind == "word" else ""
+            (stopped if plain in _STOP else shown).append((piece, terms))
+    shown = list(dict.fromkeys(shown or stopped))
+    terms = list(dict.fromkeys(t for _, ts in shown for t in ts))
+    grams = [t for t in terms if t.kind in ("gram", "short")]
+    others = [t for t in terms if t.kind not in ("gram", "short")]
+    if len(others) > MAX_TERMS:  # a pasted log: its longest words say most
+        others = sorted(others, key=lambda t: -len(t.text))[:MAX_TERMS]
+    kept = frozenset([*others, *grams[:MAX_GRAMS]])
+    return Query(tuple(t for t in terms if t in kept), tuple(e for e in excluded if e), tuple(shown))
+
+
+def _quoted(phrase: str) -> list[tuple[str, tuple[Term, ...]]]:
+    folded = fold(phrase)
+    if _RUN.fullmatch(phrase) and len(phrase) <= 2:
+        return [(phrase, (Term("gram", folded),))]
+    return [(phrase, (Term("literal" if len(folded) >= 3 else "short", folded),))]
+
+
+def _unquoted(token: str) -> list[tuple[str, tuple[Term, ...]]]:
+    """A token without its edge punctuation, split where CJK meets anything else."""
+    token = token.strip(_EDGE)
+    found: list[tuple[str, tuple[Term, ...]]] = []
+    at = 0
+    runs = list(_RUN.finditer(token))
+    for run in [*runs, None]:
+        between = token[at : run.start() if run else len(token)].strip(_EDGE if runs else "")
+        if between:
+            found += _latin(between, glued=bool(runs))
+        if run:
+            found += _cjk(run.group())
+            at = run.end()
+    return found
+
+
+def _cjk(run: str) -> list[tuple[str, tuple[Term, ...]]]:
+    if len(run) <= 2:
+        return [(run, (Term("gram", run),))]
+    parts = [p for p in _CUT.split(run) if len(p) > 1]
+    if not parts:  # nothing but function words: then they are what was asked
+        parts = [run]
+    return [(p, tuple(Term("gram", p[i : i + 2]) for i in range(len(p) - 1))) for p in parts]
+
+
+def _latin(piece: str, *, glued: bool) -> list[tuple[str, tuple[Term, ...]]]:
+    bare = piece.strip(_BRACKETS)
+    short_form = re.fullmatch(r"(\w+?)(n?)['’](s|t|re|ve|ll|d|m)", bare, re.I)
+    if short_form:  # "what's", "Anna's", "didn't"
+        bare = "not" if short_form.group(2) and short_form.group(3) == "t" else short_form.group(1) + short_form.group(2)
+    if bare.isalnum():
+        folded = fold(bare)
+        word = Term("word", folded, stem(folded))
+        if glued and len(folded) >= 3:  # the index has it glued to its neighbours
+            return [(bare, (word, Term("literal", folded)))]
+        return [(bare, (word,))]
+    shape = piece.rstrip(".") if len(piece) > 2 else piece
+    whole = fold(shape)
+    if not any(c.isalnum() for c in whole):
+        return [(shape, (Term("literal" if len(whole) >= 3 else "short", whole),))] if whole.strip() else []
+    terms = [Term("literal" if len(whole) >= 3 else "short", whole)]
+    # `foo.baz()` is also said as `foo.baz`, `main.rs:42` as `main.rs`.
+    trimmed = re.sub(r"(?:\(\)|:\d+(?:[-:]\d+)?)+$", "", whole).strip(_BRACKETS)
+    if trimmed != whole and len(trimmed) >= 3:
+        terms.append(Term("literal", trimmed))
+    words = re.findall(r"[^\W_]+", trimmed)
+    if len(words) > 1:
+        terms.append(Term("phrase", " ".join(words)))
+    elif words and len(words[0]) > 2 and trimmed.strip("-") != words[0] and words[0] not in _STOP:
+        terms.append(Term("word", words[0]))
+    return [(shape, tuple(terms))]
+
+
+def stem(word: str) -> str:
+    """A prefix shared by a word's inflections, or "" when it has none worth trying."""
+    if not (word.isascii() and word.isalpha() and len(word) > 4):
+        return ""
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= 4:
+            return word[: -len(suffix)]
+    return word
+
+
+@dataclass(slots=True)
+class Found:
+    """Message ids with their scores, and a word on what could not be searched."""
+
+    scores: dict[int, float] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+    full: bool = False  # a leg reached its limit: more rows match than are listed
+
+    def ranked(self) -> list[int]:
+        """Best first; of equals the older, which is the original of a copy."""
+        return sorted(self.scores, key=lambda i: (-self.scores[i], i))
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    name: str
+    usable: bool
+    content_only: str  # column filter that leaves tool calls out
+
+
+class KeywordLeg:
+    """The keyword search of one call, over one scope. Build it once, ask it several times."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        tables = dict(
+            state.rows(
+                "SELECT name, sql FROM sqlite_master"
+                " WHERE name IN ('messages_fts', 'messages_fts_trigram', 'idx_messages_session_active')"
+            )
+        )
+        self._words = self._index("messages_fts", tables)
+        self._trigrams = self._index("messages_fts_trigram", tables)
+        self._has_active_index = "idx_messages_session_active" in tables
+        # 0.22 keeps cron rows out of its trigram table, 0.20 and 0.22 tool rows.
+        trigram_sql = tables.get("messages_fts_trigram") or ""
+        self._trigrams_lack_cron = "tool_name" in trigram_sql and "tool_calls" not in trigram_sql
+        self._trigrams_lack_tools = "tool_name" in trigram_sql
+        self._eligible = 0
+        self._unindexed: tuple[int, int] | None = None
+        self._has_vocabulary = False
+        self._rarity: dict[str, int] = {}
+
+    @staticmethod
+    def _index(name: str, tables: dict[str, str]) -> _Index:
+        sql = tables.get(name) or ""
+        return _Index(name, bool(sql), "{content} : " if "tool_name" in sql else "")
+
+    def prepare(self, session_ids: Iterable[str], after: float | None = None, before: float | None = None) -> int:
+        """Fix the scope: these sessions, these times. Returns how many rows (of any role) are eligible."""
+        state = self._state
+        for name in ("scope", "elig"):
+            state.rows(f"DROP TABLE IF EXISTS temp.{name}")
+        state.rows("CREATE TEMP TABLE scope(id TEXT PRIMARY KEY) WITHOUT ROWID")
+        state.rows("CREATE TEMP TABLE elig(id INTEGER PRIMARY KEY)")
+        state.rows("INSERT OR IGNORE INTO temp.scope SELECT value FROM json_each(?)", (json.dumps(list(session_ids)),))
+        times, bound = "", []
+        if after is not None:
+            times, bound = times + " AND m.timestamp >= ?", [*bound, after]
+        if before is not None:
+            times, bound = times + " AND m.timestamp < ?", [*bound, before]
+        columns = state.columns.messages
+        if "active" not in columns:
+            wheres = ["1"]
+        else:
+            wheres = ["m.active = 1"] + (["m.active = 0 AND m.compacted = 1"] if "compacted" in columns else [])
+        by = "INDEXED BY idx_messages_session_active" if self._has_active_index else ""
+        for where in wheres:  # two covering scans; one with OR is none
+            state.rows(
+                f"""INSERT OR IGNORE INTO temp.elig SELECT m.id FROM temp.scope s CROSS JOIN messages m {by}
+                    ON m.session_id = s.id WHERE {where}{times}""",
+                bound,
+            )
+        self._eligible = int(state.rows("SELECT count(*) FROM temp.elig")[0][0])
+        self._unindexed = self._rows_the_index_lacks()
+        return self._eligible
+
+    def _rows_the_index_lacks(self) -> tuple[int, int] | None:
+        """Ids (from, to] that FTS has not reached: behind a rebuild or a missing trigger."""
+        state = self._state
+        if not self._words.usable:
+            return None
+        try:
+            newest = state.rows("SELECT max(id) FROM messages")[0][0] or 0
+            indexed = state.rows("SELECT max(id) FROM messages_fts_docsize")[0][0] or 0
+        except sqlite3.Error:
+            return None
+        done, goal = state.meta("fts_rebuild_progress"), state.meta("fts_rebuild_high_water")
+        low = indexed
+        if done and goal and done.isdigit() and goal.isdigit() and int(done) < int(goal):
+            low = min(low, int(done))
+        return (low, newest) if low < newest else None
+
+    def find(self, query: Query, *, roles: Sequence[str] = TALK, limit: int = 200) -> Found:
+        """Rows of the scope that hold the query's terms, `limit` at most per statement, with scores."""
+        found = Found()
+        if not self._eligible or not query.terms:
+            return found
+        self._find_words(query, roles, limit, found)
+        self._find_literals(query.of("literal"), roles, limit, found, LITERAL_WEIGHT)
+        self._find_grams(query, roles, limit, found)
+        if roles == TALK:
+            self._find_multipart(query, found)
+        if self._unindexed:
+            self._scan(query.terms, roles, found, f"e.id > {self._unindexed[0]} AND e.id <= {self._unindexed[1]}")
+        if len(found.scores) < FEW:
+            words = [t for t in query.of("word") if len(t.text) >= 3 and t.text not in _STOP]
+            self._find_literals(words, roles, limit, found, SUBSTRING_WEIGHT)
+        if not found.scores and (roles == TALK or self._eligible <= SCAN_ROWS):
+            # Nothing at all: a damaged index can be silently empty, so look for oneself.
+            self._scan(query.terms, roles, found, "1")
+        return found
+
+    def document_frequency(self, term: Term) -> int:
+        """In how many rows of the profile a word stands; for other terms a guess from their length."""
+        if term.kind != "word" or not self._words.usable:
+            return max(1, 4_000 // (1 + len(term.text)) ** 2)
+        if term.text not in self._rarity:
+            try:
+                if not self._has_vocabulary:
+                    self._state.rows("DROP TABLE IF EXISTS temp.vocabulary")
+                    self._state.rows(
+                        "CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab('main', 'messages_fts', 'row')"
+                    )
+                    self._has_vocabulary = True
+                row = self._state.rows("SELECT doc FROM temp.vocabulary WHERE term = ?", (term.text,))
+                self._rarity[term.text] = int(row[0][0]) if row else 0
+            except sqlite3.Error:
+                self._rarity[term.text] = 0
+        return self._rarity[term.text]
+
+    # -- the statements -------------------------------------------------
+
+    def _match(self, index: _Index, expression: str, roles: Sequence[str], limit: int) -> list[tuple[int, float]]:
+        """Rows of the scope by bm25, best first. Scope and role are joined before LIMIT."""
+        table = index.name
+        return self._state.rows(
+            f"""SELECT f.rowid, -bm25({table}) AS score FROM {table} f
+                CROSS JOIN temp.elig e ON e.id = f.rowid
+                CROSS JOIN messages m ON m.id = e.id
+                WHERE f.{table} MATCH ? AND m.role IN ({_marks(roles)})
+                ORDER BY score DESC LIMIT ?""",
+            (f"{index.content_only}({expression})", *roles, limit),
+        )
+
+    def _collect(
+        self, index: _Index, expression: str, roles: Sequence[str], limit: int, found: Found, weight: float = 1.0
+    ) -> bool:
+        try:
+            rows = self._match(index, expression, roles, limit)
+        except sqlite3.OperationalError as error:
+            if "interrupted" not in str(error):
+                found.skipped.append("index_unreadable")
+                return False
+            found.skipped.append("too_slow")
+            return True
+        except sqlite3.DatabaseError:
+            found.skipped.append("index_damaged")
+            return False
+        found.full = found.full or len(rows) >= limit
+        for row_id, score in rows:
+            found.scores[row_id] = found.scores.get(row_id, 0.0) + weight * score
+        return True
+
+    def _find_words(self, query: Query, roles: Sequence[str], limit: int, found: Found) -> None:
+        parts = []
+        for term in query.of("word", "phrase"):
+            parts.append(quote(term.text))
+            if term.stem:
+                parts.append(f"{quote(term.stem)}*")
+        if not parts:
+            return
+        usable = self._words.usable and self._collect(self._words, " OR ".join(parts), roles, limit, found)
+        if not usable:
+            if not self._words.usable:
+                found.skipped.append("index_missing")
+            self._scan(query.of("word", "phrase"), roles, found, "1")
+
+    def _find_literals(
+        self, terms: Sequence[Term], roles: Sequence[str], limit: int, found: Found, weight: float
+    ) -> None:
+        if not terms:
+            return
+        expression = " OR ".join(quote(t.text) for t in terms)
+        lacks_tools = "tool" in roles and self._trigrams_lack_tools
+        usable = (
+            self._trigrams.usable
+            and not lacks_tools
+            and self._collect(self._trigrams, expression, roles, limit, found, weight)
+        )
+        if not usable:
+            if roles == TALK or self._eligible <= SCAN_ROWS:
+                self._scan(terms, roles, found, "1", weight)
+        elif self._trigrams_lack_cron:
+            self._scan(terms, roles, found, _CRON, weight)
+
+    def _find_grams(self, query: Query, roles: Sequence[str], limit: int, found: Found) -> None:
+        terms = query.of("gram", "short")
+        if not terms:
+            return
+        large = self._eligible > SCAN_ROWS
+        if large and roles != TALK:
+            return  # tool output of a large scope is searched by its index only
+        if not large or not self._trigrams.usable or len(terms) == 1:
+            self._scan(terms, roles, found, "1")
+            return
+        self._expand(query, terms, roles, found)
+
+    def _expand(self, query: Query, terms: list[Term], roles: Sequence[str], found: Found) -> None:
+        """Bigrams by the trigrams that begin with them (a text that ends in one is found by the one before)."""
+        state = self._state
+        state.rows("DROP TABLE IF EXISTS temp.trigrams")
+        state.rows("CREATE VIRTUAL TABLE temp.trigrams USING fts5vocab('main', 'messages_fts_trigram', 'row')")
+        pieces = [piece for piece, _ in query.shown]
+        rows_of: dict[int, set[int]] = {}
+        scanned: list[Term] = []
+        for i, term in enumerate(terms):
+            starts: list[str] = []
+            if len(term.text) == 2 and _RUN.fullmatch(term.text):
+                starts = [
+                    row[0]
+                    for row in state.rows(
+                        "SELECT term FROM temp.trigrams WHERE term >= ? AND term < ? LIMIT ?",
+                        (term.text, term.text + "\U0010ffff", MAX_EXPANSION + 1),
+                    )
+                ]
+            if not starts or len(starts) > MAX_EXPANSION:
+                scanned.append(term)
+                continue
+            ends = {p[at - 1 : at + 2] for p in pieces if (at := p.find(term.text)) > 0}
+            expression = " OR ".join(map(quote, [*starts, *ends]))
+            try:
+                rows_of[i] = {
+                    row[0]
+                    for row in state.rows(
+                        """SELECT f.rowid FROM messages_fts_trigram f CROSS JOIN temp.elig e ON e.id = f.rowid
+                           WHERE f.messages_fts_trigram MATCH ?""",
+                        (f"{self._trigrams.content_only}({expression})",),
+                    )
+                }
+            except sqlite3.Error:
+                scanned.append(term)
+        best: dict[int, float] = {}
+        for ids in rows_of.values():
+            weight = self._idf(len(ids))
+            for row_id in ids:
+                best[row_id] = best.get(row_id, 0.0) + weight
+        top = sorted(best, key=lambda i: (-best[i], i))[:400]
+        lengths = dict(
+            state.rows(
+                f"""SELECT m.id, length(m.content) FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value
+                    WHERE m.role IN ({_marks(roles)})""",
+                (json.dumps(top), *roles),
+            )
+        )
+        average = sum(lengths.values()) / max(1, len(lengths)) or 1.0
+        for row_id, length in lengths.items():
+            score = best[row_id] * _length_norm(length, average)
+            found.scores[row_id] = found.scores.get(row_id, 0.0) + score
+        found.full = found.full or len(top) >= 400
+        if scanned:
+            rare = [t for t in scanned if len(t.text) < 2 or t.kind == "short"]
+            if not best or rare:
+                self._scan(scanned, roles, found, "1")
+        if self._trigrams_lack_cron:
+            self._scan(terms, roles, found, _CRON)
+
+    def _scan(
+        self, terms: Sequence[Term], roles: Sequence[str], found: Found, where: str, weight: float = 1.0
+    ) -> None:
+        """Read the rows themselves: one pass, a bit for each term that stands in a row."""
+        patterns = [t.stem or t.text for t in terms][:60]
+        if not patterns:
+            return
+        cased = any(p != p.upper() for p in patterns)
+        column = "lower(m.content)" if cased else "m.content"
+        mask = " | ".join(f"((instr({column}, ?{i + 1}) > 0) << {i})" for i in range(len(patterns)))
+        names = ", ".join(f"?{len(patterns) + i + 1}" for i in range(len(roles)))
+        try:
+            rows = self._state.rows(
+                f"""SELECT id, mask, size FROM (
+                        SELECT m.id, {mask} AS mask, length(m.content) AS size FROM temp.elig e
+                        CROSS JOIN messages m ON m.id = e.id WHERE m.role IN ({names}) AND {where})
+                    WHERE mask""",
+                (*patterns, *roles),
+            )
+        except sqlite3.Error as error:
+            found.skipped.append("too_slow" if "interrupted" in str(error) else "rows_unreadable")
+            return
+        self._score_masks(rows, len(patterns), found, weight)
+
+    def _find_multipart(self, query: Query, found: Found) -> None:
+        """Rows stored as JSON hide their CJK behind escapes and end at a NUL for LIKE: decode them here."""
+        if not self._words.usable:
+            return
+        try:
+            rows = self._state.rows(
+                f"""SELECT m.id, m.role, CASE WHEN length(CAST(m.content AS BLOB)) < {MULTIPART_BYTES // 4}
+                        THEN m.content END
+                    FROM messages_fts f CROSS JOIN temp.elig e ON e.id = f.rowid
+                    CROSS JOIN messages m ON m.id = e.id
+                    WHERE f.messages_fts MATCH ? AND m.role IN (?, ?) AND instr(m.content, ?) = 1
+                    ORDER BY m.id DESC LIMIT ?""",
+                ("{content} : ^ json" if self._words.content_only else "^ json", *TALK, MULTIPART, MULTIPART_ROWS),
+            )
+        except sqlite3.Error:
+            return
+        masks, read = [], 0
+        for row_id, role, content in rows:
+            read += len(content or "")
+            if read > MULTIPART_BYTES:
+                found.skipped.append("large_attachments")
+                break
+            folded = fold(said(role, content))
+            mask = sum(1 << i for i, t in enumerate(query.terms[:60]) if stands(t, folded))
+            if mask:
+                masks.append((row_id, mask, len(folded)))
+                found.scores.pop(row_id, None)  # the index saw its JSON, this is its text
+        self._score_masks(masks, min(60, len(query.terms)), found, 1.0)
+
+    def _score_masks(
+        self, rows: Sequence[tuple[int, int, int | None]], terms: int, found: Found, weight: float
+    ) -> None:
+        if not rows:
+            return
+        weights = [self._idf(sum(row[1] >> i & 1 for row in rows)) for i in range(terms)]
+        average = sum(row[2] or 0 for row in rows) / len(rows) or 1.0
+        for row_id, mask, size in rows:
+            idf = sum(weights[i] for i in range(terms) if mask >> i & 1)
+            score = weight * idf * _length_norm(size or 0, average)
+            found.scores[row_id] = found.scores.get(row_id, 0.0) + score
+
+    def _idf(self, frequency: int) -> float:
+        return math.log(1 + (max(self._eligible, frequency) - frequency + 0.5) / (frequency + 0.5))
+
+    def last_mention(
+        self, terms: Sequence[Term], session_ids: Sequence[str], after_id: int, until: float
+    ) -> int | None:
+        """The last message of these sessions, later than one of them, in which all these terms stand."""
+        patterns = [t.stem or t.text for t in terms]
+        if not patterns or time.monotonic() > until:
+            return None
+        holds = " AND ".join("instr(lower(m.content), ?) > 0" for _ in patterns)
+        rows = self._state.rows(
+            f"""SELECT m.id FROM json_each(?) j CROSS JOIN messages m ON m.session_id = j.value
+                WHERE m.id > ? AND m.role IN (?, ?) AND {self._state.shown()} AND {holds}
+                ORDER BY m.id DESC LIMIT 1""",
+            (json.dumps(list(session_ids)), after_id, *TALK, *patterns),
+        )
+        return int(rows[0][0]) if rows else None
+
+    def count_all(self, query: Query) -> list[tuple[str, int]]:
+        """(session, messages) that hold all the query's words, over the whole profile; nothing is ranked."""
+        every: list[tuple[_Index, str]] = []
+        words = [
+            f"({quote(t.text)} OR {quote(t.stem)}*)" if t.stem else quote(t.text) for t in query.of("word", "phrase")
+        ]
+        if words and self._words.usable:
+            every.append((self._words, " AND ".join(words)))
+        pieces = [p for p, ts in query.shown if ts[0].kind in ("gram", "literal") and len(p) >= 3]
+        if pieces and self._trigrams.usable:
+            every.append((self._trigrams, " AND ".join(quote(fold(p)) for p in pieces)))
+        counts: dict[str, int] | None = None
+        for index, expression in every:
+            try:
+                rows = self._state.rows(
+                    f"""SELECT m.session_id, count(*) FROM {index.name} f CROSS JOIN messages m ON m.id = f.rowid
+                        WHERE f.{index.name} MATCH ? AND m.role IN (?, ?) AND {self._state.shown()}
+                        GROUP BY m.session_id""",
+                    (f"{index.content_only}({expression})", *TALK),
+                )
+            except sqlite3.Error:
+                return []
+            found = dict(rows)
+            counts = found if counts is None else {k: min(v, found[k]) for k, v in counts.items() if k in found}
+        return list((counts or {}).items())
+
+
+_CRON = "m.session_id IN (SELECT z.id FROM temp.scope z JOIN sessions y ON y.id = z.id WHERE y.source = 'cron')"
+
+
+def _length_norm(length: int, average: float) -> float:
+    """bm25's length factor with its usual k1 = 1.2, b = 0.75."""
+    return 2.2 / (1 + 1.2 * (0.25 + 0.75 * length / average))
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def quote(text: str) -> str:
+    """An FTS5 string: nothing in it is syntax."""
+    return '"' + text.replace('"', '""').replace("\0", " ") + '"'

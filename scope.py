@@ -1,0 +1,313 @@
+"""Who calls, what they may see, and the conversations one search is about.
+
+Everything here is decided from one reading of the session rows, before anything
+is ranked. The project boundary is for relevance and an argument crosses it; the
+chat and profile boundaries are for privacy and no argument does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from .attribution import HOME, Attribution, Project, ProjectRef, path_key
+from .config_schema import Settings
+from .errors import (
+    AmbiguousProject,
+    AmbiguousSession,
+    HomeNotSearched,
+    NoSession,
+    NotInProject,
+    UnknownProject,
+    UnknownSession,
+)
+from .state import Lineages, Session
+
+OWNER_SURFACES = frozenset({"desktop", "tui", "cli", "acp", "oneshot", "api_server"})
+WEBHOOKS = frozenset({"webhook", "msgraph_webhook"})
+INTERNAL = frozenset({"subagent", "tool", "kanban"})  # never conversations of a person
+
+CANDIDATES = 6
+
+Titles = Callable[[Iterable[str]], dict[str, str]]
+
+
+class Reach(IntEnum):
+    """How much of the profile a caller may read; the strictest evidence counts."""
+
+    NOTHING = 0
+    OWN_CHAT = 1
+    PROFILE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What the host says of the running turn; "" where it says nothing.
+
+    `session_id` is the row that calls. `ui_session_id` is set inside a desktop
+    or TUI turn only. The others are the messaging gateway's.
+    """
+
+    session_id: str = ""
+    platform: str = ""
+    source: str = ""
+    chat_type: str = ""
+    user_id: str = ""
+    session_key: str = ""
+    ui_session_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`session_id` is the calling row, `acting_id` the row a subagent acts for (else the same)."""
+
+    session_id: str
+    acting_id: str
+    reach: Reach
+    session_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rows a search may read, and what it may say of the rest.
+
+    `rows` holds every readable row by id; `conversations` counts lineages.
+    `hidden` and `no_folder` count conversations left out, for owners only.
+    """
+
+    caller: Caller
+    project: ProjectRef
+    rows: dict[str, Session]
+    conversations: int
+    hidden: int
+    no_folder: int
+    everywhere: Everywhere
+
+
+class Everywhere:
+    """All conversations of a profile with their projects, as one caller may see them."""
+
+    def __init__(self, sessions: list[Session], attribution: Attribution, projects: list[Project]) -> None:
+        self.lineages = Lineages(sessions)
+        self.by_id = self.lineages.by_id
+        self.projects = projects
+        self._attribution = attribution
+        self._refs: dict[str, ProjectRef] = {}
+
+    def ref(self, session_id: str) -> ProjectRef:
+        """The project of the conversation a row belongs to."""
+        root = self.lineages.root(session_id)
+        if root not in self._refs:
+            self._refs[root] = self._attribution.resolve(*self.lineages.place(root))
+        return self._refs[root]
+
+    def is_internal(self, root: str) -> bool:
+        return any(
+            self.by_id[m].source in INTERNAL or self.by_id[m].delegate_from
+            for m in self.lineages.members(root)
+        )
+
+    def is_hidden(self, root: str) -> bool:
+        return any(self.by_id[m].hidden for m in self.lineages.members(root))
+
+    def readable(self, caller: Caller) -> Iterable[str]:
+        """Roots of the conversations this caller may read, whatever their project."""
+        for root in self.lineages.roots():
+            if not self.is_internal(root) and not self.is_hidden(root) and self.may_read(caller, root):
+                yield root
+
+    def may_read(self, caller: Caller, session_id: str) -> bool:
+        if caller.reach is Reach.PROFILE:
+            return True
+        if caller.reach is Reach.NOTHING:
+            return False
+        root = self.lineages.root(session_id)
+        if root == self.lineages.root(caller.acting_id):
+            return True
+        return bool(caller.session_key) and all(
+            self.by_id[m].session_key == caller.session_key for m in self.lineages.members(root)
+        )
+
+
+def identify(live: Live, everywhere: Everywhere, settings: Settings) -> Caller:
+    """The caller: the strictest of the live variables, the calling row and its delegating ancestors."""
+    if not live.session_id:
+        raise NoSession("The host did not say which conversation calls; call this from inside a conversation.")
+    row = everywhere.by_id.get(live.session_id)
+    if row is None:
+        raise NoSession(f"Conversation {live.session_id[:80]!r} is not stored here yet; try again after this turn.")
+    chain = [row]
+    while chain[-1].delegate_from or chain[-1].source == "subagent":
+        parent = everywhere.by_id.get(chain[-1].delegate_from) or everywhere.by_id.get(chain[-1].parent_id)
+        if parent is None or parent in chain:
+            break
+        chain.append(parent)
+    acting = chain[-1]
+    evidence = [
+        _reach(r.source, r.user_id, r.chat_type, settings) for r in chain if r.source != "subagent"
+    ]
+    # 0.19 does not say what kind of chat is live; the row does.
+    chat_type = live.chat_type or acting.chat_type
+    evidence += [_reach(live.platform, live.user_id, chat_type, settings)] if live.platform else []
+    evidence += [_reach(live.source, live.user_id, chat_type, settings)] if live.source else []
+    reach = min(evidence, default=Reach.OWN_CHAT)
+    if live.ui_session_id and (not live.platform or live.platform in OWNER_SURFACES):
+        reach = Reach.PROFILE  # a desktop may continue any conversation
+    key = acting.session_key
+    if live.platform and live.platform not in OWNER_SURFACES and live.session_key:
+        key = live.session_key if key in ("", live.session_key) else ""
+    return Caller(row.id, acting.id, reach, key)
+
+
+def _reach(surface: str, user_id: str, chat_type: str, settings: Settings) -> Reach:
+    surface = surface.lower()
+    if surface in WEBHOOKS:
+        return Reach.NOTHING
+    if surface in OWNER_SURFACES:
+        return Reach.PROFILE
+    if chat_type == "dm" and user_id and f"{surface}:{user_id}" in settings.owner_chats:
+        return Reach.PROFILE
+    return Reach.OWN_CHAT
+
+
+def owner() -> Caller:
+    """The person at the command line: everything of the profile, no conversation of their own."""
+    return Caller("", "", Reach.PROFILE, "")
+
+
+def choose_project(named: str | None, caller: Caller, everywhere: Everywhere) -> ProjectRef:
+    """The project a search is about: the named one, or the caller's own."""
+    if named is None:
+        return everywhere.ref(caller.acting_id) if caller.acting_id else HOME
+    if caller.reach is not Reach.PROFILE:
+        raise UnknownProject("From a chat only the chat's own conversations can be searched: leave `project` out.")
+    name = named.strip()
+    if name.casefold() == "home":
+        raise HomeNotSearched(
+            "Home holds conversations without a folder and is not searched; name a project, or leave `project` out."
+        )
+    projects = [p for p in everywhere.projects if not p.archived]
+    for matches in (
+        [p for p in projects if p.id == name],
+        [p for p in projects if p.slug == name.lower()],
+        [p for p in projects if p.name.strip().casefold() == name.casefold()],
+    ):
+        if len(matches) > 1:
+            raise AmbiguousProject(
+                f"{len(matches)} projects are named {name[:80]!r}: use one of these ids.",
+                candidates=[{"id": p.id, "name": p.name, "folder": p.primary_path} for p in matches[:CANDIDATES]],
+            )
+        if matches:
+            p = matches[0]
+            return ProjectRef("explicit", p.id, p.name, p.id, p.primary_path or "")
+    key = f"auto:{path_key(name)}"
+    for root in everywhere.readable(caller):
+        if (ref := everywhere.ref(root)).key == key:
+            return ref
+    archived = any(name in (p.id, p.slug, p.name) for p in everywhere.projects if p.archived)
+    raise UnknownProject(
+        f"Project {name[:80]!r} is archived and owns no conversations."
+        if archived
+        else f"No project has the id, slug, name or path {name[:80]!r}; these exist.",
+        candidates=_projects_with_conversations(caller, everywhere),
+    )
+
+
+def _projects_with_conversations(caller: Caller, everywhere: Everywhere) -> list[dict[str, Any]]:
+    counts: dict[str, tuple[ProjectRef, int]] = {}
+    for root in everywhere.readable(caller):
+        ref = everywhere.ref(root)
+        if ref.kind != "home":
+            counts[ref.key] = (ref, counts.get(ref.key, (ref, 0))[1] + 1)
+    most = sorted(counts.values(), key=lambda pair: -pair[1])[:CANDIDATES]
+    return [{"id": ref.id, "name": ref.name, "conversations": count} for ref, count in most]
+
+
+def session_token(given: str) -> str:
+    """The id in `ID`, `ID#message`, `@session:ID` or `@session:profile/ID`."""
+    token = given.strip().removeprefix("@session:").rpartition("/")[2]
+    return token.partition("#")[0].strip()
+
+
+def choose_session(given: str, caller: Caller, everywhere: Everywhere, titles: Titles) -> str:
+    """The root of the one readable conversation a whole id or unique prefix names."""
+    token = session_token(given)
+    readable = {m for root in everywhere.readable(caller) for m in everywhere.lineages.members(root)}
+    if token in readable:
+        return everywhere.lineages.root(token)
+    roots = sorted({everywhere.lineages.root(m) for m in readable if token and m.startswith(token)})
+    if len(roots) == 1:
+        return roots[0]
+    if not roots:
+        raise UnknownSession(f"No conversation you may read has an id beginning with {token[:80]!r}.")
+    named = titles(roots[:CANDIDATES])
+    raise AmbiguousSession(
+        f"{len(roots)} conversations begin with {token[:80]!r}: give more of the id.",
+        candidates=[{"session_id": r, "title": named.get(r, "")} for r in roots[:CANDIDATES]],
+    )
+
+
+def resolve(
+    caller: Caller,
+    everywhere: Everywhere,
+    ref: ProjectRef,
+    *,
+    session: str | None = None,
+    exclude: Iterable[str] = (),
+    titles: Titles = lambda _: {},
+) -> Scope:
+    """The scope of one search in project `ref`. Raises the errors of `choose_session`."""
+    owners = caller.reach is Reach.PROFILE
+    roots, hidden, no_folder = set[str](), 0, 0
+    for root in everywhere.lineages.roots():
+        if everywhere.is_internal(root) or not everywhere.may_read(caller, root):
+            continue
+        at = everywhere.ref(root)
+        if at.kind == "home":
+            no_folder += 1
+        elif at.key == ref.key:
+            if everywhere.is_hidden(root):
+                hidden += 1
+            else:
+                roots.add(root)
+    if session is not None and ref.kind != "home":
+        root = choose_session(session, caller, everywhere, titles)
+        if root not in roots:
+            at = everywhere.ref(root)
+            where = "Home" if at.kind == "home" else f"project {at.name[:80]!r}"
+            hint = f"; add `project: {at.id[:400]!r}` to read it" if owners and at.kind != "home" else ""
+            raise NotInProject(f"That conversation belongs to {where}, not to this project{hint}.")
+        roots = {root}
+    left_out: set[str] = set()
+    for given in exclude:
+        for member in _matching(session_token(given), everywhere):
+            left_out |= everywhere.lineages.with_branches(member)
+    rows = {
+        m: everywhere.by_id[m] for root in roots for m in everywhere.lineages.members(root) if m not in left_out
+    }
+    return Scope(
+        caller,
+        ref,
+        rows,
+        len({everywhere.lineages.root(m) for m in rows}),
+        hidden if owners else 0,
+        no_folder if owners else 0,
+        everywhere,
+    )
+
+
+def _matching(token: str, everywhere: Everywhere) -> list[str]:
+    """Rows an exclusion names. One that names nothing, or too much, excludes nothing."""
+    if token in everywhere.by_id:
+        return [token]
+    found = [s for s in everywhere.by_id if token and s.startswith(token)]
+    return found if len({everywhere.lineages.root(s) for s in found}) == 1 else []
+
+
+def via(session: Session, name: str | None) -> str:
+    """Where text comes from that others may have written, or "" for the owner's own surfaces."""
+    if session.source in OWNER_SURFACES or session.source == "cron":
+        return ""
+    return " ".join(part for part in (session.source, session.chat_type, name or "") if part)

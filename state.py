@@ -1,0 +1,401 @@
+"""Read-only rows of state.db and projects.db: sessions, lineages, messages.
+
+Only SELECT, only `mode=ro`, only the standard library's sqlite3: another SQLite
+library in the host's process would drop the host's locks. Every statement is
+fetched whole at once, because an open cursor makes the host's commit fail under
+a DELETE journal. Columns are looked up at each open, never assumed by version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .attribution import Project
+from .errors import StateUnreadable
+
+Connect = Callable[..., sqlite3.Connection]
+
+BUSY_MS = 1_500
+RETRIES, RETRY_S = 3, 0.05
+MAX_CONTENT = 200_000  # characters of one message read at once
+MAX_LINEAGE = 1_000  # segments; chains of about 180 are reported from the field
+
+
+class Session(NamedTuple):
+    """A row of `sessions`. `*_from` are the markers in `model_config`; times are epoch seconds."""
+
+    id: str
+    source: str
+    session_key: str
+    user_id: str
+    chat_type: str
+    parent_id: str
+    end_reason: str
+    cwd: str
+    git_repo_root: str
+    archived: int
+    hidden: int
+    branched_from: str
+    delegate_from: str
+    reset_from: str
+    started_at: float
+
+
+class Message(NamedTuple):
+    """A row of `messages` as it is stored; `text.said` makes it readable."""
+
+    id: int
+    session_id: str
+    role: str
+    content: object
+    timestamp: float
+    active: int
+    compacted: int
+
+
+class Columns(NamedTuple):
+    sessions: frozenset[str]
+    messages: frozenset[str]
+
+
+class State:
+    """One connection to a home's state.db for one call. Use it as a context manager.
+
+    `deadline` is a `time.monotonic()` instant: a statement still running then is
+    interrupted and raises `sqlite3.OperationalError: interrupted`.
+    """
+
+    def __init__(self, home: Path, *, deadline: float | None = None, connect: Connect = sqlite3.connect) -> None:
+        self.home = home
+        self.path = home / "state.db"
+        self.deadline = deadline
+        self.statements: list[tuple[str, Sequence[Any]]] | None = None  # a benchmark's record
+        self._connect = connect
+        if not self.path.is_file():
+            raise StateUnreadable(f"There is no state.db in {home.name}: no conversation has been stored yet.")
+        self._db = self._open("mode=ro")
+        try:
+            self.columns = self._read_columns()
+        except sqlite3.Error as error:
+            self._db.close()
+            if not self._readable_without_wal(error):
+                raise StateUnreadable(explain(error)) from error
+            self._db = self._open("mode=ro&immutable=1")
+            try:
+                self.columns = self._read_columns()
+            except sqlite3.Error as again:
+                self._db.close()
+                raise StateUnreadable(explain(again)) from again
+        except BaseException:
+            self._db.close()
+            raise
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _open(self, query: str) -> sqlite3.Connection:
+        # as_uri() quotes `?`, `#`, `%` and spaces; an f-string would open another file.
+        uri = f"{self.path.resolve().as_uri()}?{query}"
+        try:
+            db = self._connect(uri, uri=True, isolation_level=None, timeout=BUSY_MS / 1000, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise StateUnreadable(explain(error)) from error
+        db.execute("PRAGMA temp_store=MEMORY")
+        if self.deadline is not None:
+            deadline = self.deadline
+            db.set_progress_handler(lambda: time.monotonic() > deadline, 20_000)
+        return db
+
+    def _readable_without_wal(self, error: sqlite3.Error) -> bool:
+        # A WAL file in a folder we may not write to has no -shm to share. Without a
+        # -wal there is nothing a plain read of the file could miss.
+        name = getattr(error, "sqlite_errorname", "")
+        return name in ("SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN") and not Path(f"{self.path}-wal").exists()
+
+    def _read_columns(self) -> Columns:
+        found = []
+        for table in ("sessions", "messages"):
+            names = frozenset(row[0] for row in self.rows(f"SELECT name FROM pragma_table_info('{table}')"))
+            if not names:
+                raise StateUnreadable(f"state.db has no table {table!r} yet: start a conversation first.")
+            found.append(names)
+        missing = {"id", "source", "parent_session_id", "started_at"} - found[0]
+        missing |= {"id", "session_id", "role", "content", "timestamp"} - found[1]
+        if missing:
+            raise StateUnreadable(f"state.db lacks {', '.join(sorted(missing))}: this Hermes is not supported.")
+        return Columns(*found)
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
+        """All rows of a statement; waits a moment for a busy writer. Raises `sqlite3.Error`."""
+        if self.statements is not None:
+            self.statements.append((sql, params))
+        for attempt in range(RETRIES + 1):
+            try:
+                return self._db.execute(sql, params).fetchall()
+            except sqlite3.OperationalError as error:
+                transient = "locked" in str(error) or "busy" in str(error) or "disk I/O error" in str(error)
+                if not transient or attempt == RETRIES:
+                    raise
+                time.sleep(RETRY_S)
+        raise AssertionError("unreachable")
+
+    def many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
+        """Fill a temp table."""
+        listed = list(params)
+        if self.statements is not None:
+            self.statements.extend((sql, row) for row in listed)
+        self._db.executemany(sql, listed)
+
+    def _column(self, table: str, name: str, default: str) -> str:
+        return f"coalesce({table[0]}.{name}, {default})" if name in getattr(self.columns, table) else default
+
+    def sessions(self) -> list[Session]:
+        """Every session row, oldest first."""
+        def text(name: str) -> str:
+            return self._column("sessions", name, "''")
+
+        if "model_config" in self.columns.sessions:
+            # Only rows that carry a marker are parsed; broken JSON has none.
+            config = (
+                "CASE WHEN instr(s.model_config, '_from\"') > 0 AND json_valid(s.model_config)"
+                " THEN coalesce(json_extract(s.model_config, '$._{}'), '') ELSE '' END"
+            )
+        else:
+            config = "''"
+        flags = [self._column("sessions", name, "0") for name in ("archived", "hidden")]
+        sql = f"""SELECT s.id, {text('source')}, {text('session_key')}, {text('user_id')}, {text('chat_type')},
+            {text('parent_session_id')}, {text('end_reason')}, {text('cwd')}, {text('git_repo_root')},
+            {flags[0]}, {flags[1]}, {config.format('branched_from')}, {config.format('delegate_from')},
+            {config.format('reset_from')}, coalesce(s.started_at, 0)
+            FROM sessions s ORDER BY s.started_at, s.id"""
+        return [Session._make(row) for row in self.rows(sql)]
+
+    def titles(self, ids: Iterable[str]) -> dict[str, str]:
+        """Titles of these sessions, where they have one."""
+        if "title" not in self.columns.sessions:
+            return {}
+        return dict(
+            self.rows(
+                "SELECT s.id, s.title FROM json_each(?) j CROSS JOIN sessions s ON s.id = j.value"
+                " WHERE s.title IS NOT NULL AND s.title <> ''",
+                (_json_list(ids),),
+            )
+        )
+
+    def chat_names(self, ids: Iterable[str]) -> dict[str, str]:
+        """The chats' own names of these sessions, where the host keeps them."""
+        if "display_name" not in self.columns.sessions:
+            return {}
+        return dict(
+            self.rows(
+                "SELECT s.id, s.display_name FROM json_each(?) j CROSS JOIN sessions s ON s.id = j.value"
+                " WHERE s.display_name IS NOT NULL",
+                (_json_list(ids),),
+            )
+        )
+
+    def live_or_compacted(self) -> str:
+        """SQL: the row `m` was not rewound or superseded."""
+        if "active" not in self.columns.messages:
+            return "1"
+        compacted = " OR m.compacted = 1" if "compacted" in self.columns.messages else ""
+        return f"(m.active = 1{compacted})"
+
+    def shown(self) -> str:
+        """SQL: a person saw the row `m` and it was the owner's own talk (facts of the display columns)."""
+        clauses = [self.live_or_compacted()]
+        if "observed" in self.columns.messages:
+            clauses.append("coalesce(m.observed, 0) = 0")
+        if "display_kind" in self.columns.messages:
+            clauses.append("coalesce(m.display_kind, '') IN ('', 'steer')")
+        if "display_metadata" in self.columns.messages:
+            clauses.append(
+                "CASE WHEN instr(m.display_metadata, 'model_only') > 0 AND json_valid(m.display_metadata)"
+                " THEN coalesce(json_extract(m.display_metadata, '$.model_only'), 0) ELSE 0 END = 0"
+            )
+        return " AND ".join(clauses)
+
+    def message_columns(self) -> str:
+        # A stored list ends at a NUL for length(), so its bytes are counted as well.
+        content = f"""CASE WHEN length(m.content) > {MAX_CONTENT} THEN substr(m.content, 1, {MAX_CONTENT})
+            WHEN length(CAST(m.content AS BLOB)) > {20 * MAX_CONTENT} THEN NULL ELSE m.content END"""
+        active = self._column("messages", "active", "1")
+        compacted = self._column("messages", "compacted", "0")
+        return f"m.id, m.session_id, m.role, {content}, coalesce(m.timestamp, 0), {active}, {compacted}"
+
+    def messages(self, ids: Iterable[int]) -> dict[int, Message]:
+        """Those of these messages that a person may still see, read from the live rows."""
+        sql = f"""SELECT {self.message_columns()} FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value
+            WHERE {self.shown()}"""
+        return {row[0]: Message._make(row) for row in self.rows(sql, (_json_list(ids),))}
+
+    def around(self, session_ids: Sequence[str], message_id: int, count: int, *, newer: bool) -> list[Message]:
+        """Up to `count` user and assistant rows next to a message within these sessions, nearest first."""
+        compare, order = (">", "ASC") if newer else ("<", "DESC")
+        sql = f"""SELECT m.id FROM json_each(?) j CROSS JOIN messages m ON m.session_id = j.value
+            WHERE m.id {compare} ? AND m.role IN ('user', 'assistant') AND m.content <> '' AND {self.shown()}
+            ORDER BY m.id {order} LIMIT ?"""
+        ids = [row[0] for row in self.rows(sql, (_json_list(session_ids), message_id, count))]
+        found = self.messages(ids)
+        return [found[i] for i in ids if i in found]
+
+    def excerpt(self, message_id: int, pattern: str) -> str:
+        """The part of a very long message around the first place where `pattern` (lower case) stands."""
+        rows = self.rows(
+            f"""SELECT substr(content, max(1, instr(lower(content), ?) - {MAX_CONTENT // 4}), {MAX_CONTENT // 2})
+                FROM messages WHERE id = ?""",
+            (pattern, message_id),
+        )
+        return str(rows[0][0] or "") if rows else ""
+
+    def live_contents(self, session_id: str) -> list[tuple[str, object]]:
+        """(role, content) of what a conversation's agent still has before it."""
+        active = "m.active = 1" if "active" in self.columns.messages else "1"
+        sql = f"SELECT m.role, m.content FROM messages m WHERE m.session_id = ? AND {active}"
+        return [(role, content) for role, content in self.rows(sql, (session_id,)) if role in ("user", "assistant")]
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)))
+
+    def meta(self, key: str) -> str | None:
+        """A value of `state_meta`, None when it or the table is missing."""
+        with contextlib.suppress(sqlite3.Error):
+            found = self.rows("SELECT value FROM state_meta WHERE key = ?", (key,))
+            return str(found[0][0]) if found else None
+        return None
+
+
+def _json_list(values: Iterable[Any]) -> str:
+    return json.dumps(list(values))
+
+
+def explain(error: Exception) -> str:
+    """A sentence for a person about why a database could not be read."""
+    text = str(error).lower()
+    if "locked" in text or "busy" in text:
+        return "state.db is busy with a long write; try again in a moment."
+    if "not a database" in text or "malformed" in text:
+        return "state.db is damaged; `hermes doctor` can check it. Nothing was changed."
+    if "no such table" in text:
+        return "state.db holds no conversations yet."
+    if "interrupted" in text:
+        return "state.db was too slow to read in time; narrow the search or try again."
+    if "unable to open" in text or "readonly" in text or "permission" in text:
+        return "state.db cannot be opened: check the permissions of the folder and the file."
+    return f"state.db cannot be read ({type(error).__name__}: {text[:120]})."
+
+
+def read_projects(home: Path, connect: Connect = sqlite3.connect) -> list[Project]:
+    """The projects of a home, oldest first; none when projects.db does not exist yet."""
+    path = home / "projects.db"
+    if not path.is_file() or path.stat().st_size == 0:
+        return []
+    try:
+        db = connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_MS / 1000)
+        try:
+            return _projects(db)
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise StateUnreadable(explain(error).replace("state.db", "projects.db")) from error
+
+
+def _projects(db: sqlite3.Connection) -> list[Project]:
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+    if not {"projects", "project_folders"} <= tables:
+        return []
+    columns = {row[1] for row in db.execute("PRAGMA table_info(projects)").fetchall()}
+    archived = "archived" if "archived" in columns else "0"
+    primary = "primary_path" if "primary_path" in columns else "NULL"
+    folders: defaultdict[str, list[str]] = defaultdict(list)
+    for project_id, folder in db.execute(
+        "SELECT project_id, path FROM project_folders ORDER BY is_primary DESC, added_at"
+    ).fetchall():
+        folders[project_id].append(folder)
+    # The host's own order: equal times stay in rowid order there as here.
+    rows = db.execute(f"SELECT id, slug, name, {archived}, {primary} FROM projects ORDER BY created_at").fetchall()
+    return [Project(r[0], r[1], r[2] or r[0], bool(r[3]), tuple(folders[r[0]]), r[4]) for r in rows]
+
+
+class Lineages:
+    """Which rows are one conversation: compression continues it in a new row.
+
+    An edge counts when the parent ended by compression and the child is no
+    branch, reset, delegate or tool session of that parent (continuations inherit
+    the markers of their ancestors, so only a marker naming the parent counts).
+    """
+
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        self.by_id = {s.id: s for s in sessions}
+        self._root: dict[str, str] = {}
+        self._members: dict[str, list[str]] = {}
+        self.branches: defaultdict[str, list[str]] = defaultdict(list)
+        for s in sessions:
+            if s.branched_from and s.branched_from == s.parent_id:
+                self.branches[s.parent_id].append(s.id)
+        for s in sessions:
+            root = self._walk(s)
+            if root != s.id:
+                self._root[s.id] = root
+        for s in sessions:  # oldest first
+            self._members.setdefault(self.root(s.id), []).append(s.id)
+
+    def _walk(self, session: Session) -> str:
+        seen = {session.id}
+        while len(seen) <= MAX_LINEAGE:
+            parent = self.by_id.get(session.parent_id)
+            if parent is None or parent.id in seen or not continues(session, parent):
+                break
+            if parent.id in self._root:
+                return self._root[parent.id]
+            seen.add(parent.id)
+            session = parent
+        return session.id
+
+    def root(self, session_id: str) -> str:
+        """The first row of the conversation a row belongs to."""
+        return self._root.get(session_id, session_id)
+
+    def members(self, session_id: str) -> list[str]:
+        """The conversation's rows, oldest first."""
+        return self._members.get(self.root(session_id), [session_id])
+
+    def place(self, session_id: str) -> tuple[str, str]:
+        """(cwd, repository root) that decide for the conversation: its newest row that has one."""
+        for member in reversed(self.members(session_id)):
+            session = self.by_id.get(member)
+            if session and (session.cwd or session.git_repo_root):
+                return session.cwd, session.git_repo_root
+        return "", ""
+
+    def roots(self) -> Iterable[str]:
+        return self._members
+
+    def with_branches(self, session_id: str) -> set[str]:
+        """The conversation's rows and those of every branch taken from it."""
+        todo, found = [session_id], set[str]()
+        while todo:
+            for member in self.members(todo.pop()):
+                if member not in found:
+                    found.add(member)
+                    todo += self.branches.get(member, [])
+        return found
+
+
+def continues(session: Session, parent: Session) -> bool:
+    """Whether a row continues its parent's conversation after a compression."""
+    markers = (session.branched_from, session.delegate_from, session.reset_from)
+    return parent.end_reason == "compression" and session.source != "tool" and parent.id not in markers
