@@ -58,10 +58,9 @@ _CUT = re.compile(
     )
 )
 _STOP = frozenset(
-    "a an the of to in on at for and or is are was were be been do does did done what when where who whom whose which "
-    "how why i me my you your he him his she her it its they them their we us our this that these those with from by "
-    "as about has have had not no if so then than but can could would should will shall may might just there here "
-    "any some all also into out up down over again tell said say".split()
+    "a an the of to in on at for and or is are was were be do does did what when who where which how why i me my you "
+    "your he she it its we they our their this that these those with from by as about has have had not no if so then "
+    "than but can could would should".split()
 )
 _SUFFIXES = ("ments", "ment", "ations", "ation", "ings", "ing", "ies", "ied", "ers", "er", "es", "ed", "s", "e", "y")
 
@@ -276,6 +275,7 @@ class KeywordLeg:
         self._trigrams_lack_cron = "tool_name" in trigram_sql and "tool_calls" not in trigram_sql
         self._trigrams_lack_tools = "tool_name" in trigram_sql
         self._eligible = 0
+        self._cron = "[]"
         self._unindexed: tuple[int, int] | None = None
         self._has_vocabulary = False
         self._rarity: dict[str, int] = {}
@@ -285,9 +285,17 @@ class KeywordLeg:
         sql = tables.get(name) or ""
         return _Index(name, bool(sql), "{content} : " if "tool_name" in sql else "")
 
-    def prepare(self, session_ids: Iterable[str], after: float | None = None, before: float | None = None) -> int:
-        """Fix the scope: these sessions, these times. Returns how many rows (of any role) are eligible."""
+    def prepare(
+        self,
+        session_ids: Iterable[str],
+        after: float | None = None,
+        before: float | None = None,
+        *,
+        cron: Iterable[str] = (),
+    ) -> int:
+        """Fix the scope: these sessions (`cron` among them), these times. Returns how many rows are eligible."""
         state = self._state
+        self._cron = json.dumps(list(cron)) if self._trigrams_lack_cron else "[]"
         for name in ("scope", "elig"):
             state.rows(f"DROP TABLE IF EXISTS temp.{name}")
         state.rows("CREATE TEMP TABLE scope(id TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -430,8 +438,8 @@ class KeywordLeg:
         if not usable:
             if roles == TALK or self._eligible <= SCAN_ROWS:
                 self._scan(terms, roles, found, "1", weight)
-        elif self._trigrams_lack_cron:
-            self._scan(terms, roles, found, _CRON, weight)
+        elif self._cron != "[]":
+            self._scan(terms, roles, found, "1", weight, cron=True)
 
     def _find_grams(self, query: Query, roles: Sequence[str], limit: int, found: Found) -> None:
         terms = query.of("gram", "short")
@@ -501,13 +509,20 @@ class KeywordLeg:
             rare = [t for t in scanned if len(t.text) < 2 or t.kind == "short"]
             if not best or rare:
                 self._scan(scanned, roles, found, "1")
-        if self._trigrams_lack_cron:
-            self._scan(terms, roles, found, _CRON)
+        if self._cron != "[]":
+            self._scan(terms, roles, found, "1", cron=True)
 
     def _scan(
-        self, terms: Sequence[Term], roles: Sequence[str], found: Found, where: str, weight: float = 1.0
+        self,
+        terms: Sequence[Term],
+        roles: Sequence[str],
+        found: Found,
+        where: str,
+        weight: float = 1.0,
+        *,
+        cron: bool = False,
     ) -> None:
-        """Read the rows themselves: one pass, a bit for each term that stands in a row."""
+        """Read the rows themselves (`cron`: only of those sessions): one pass, a bit for each term in a row."""
         patterns = [t.stem or t.text for t in terms][:60]
         if not patterns:
             return
@@ -515,13 +530,17 @@ class KeywordLeg:
         column = "lower(m.content)" if cased else "m.content"
         mask = " | ".join(f"((instr({column}, ?{i + 1}) > 0) << {i})" for i in range(len(patterns)))
         names = ", ".join(f"?{len(patterns) + i + 1}" for i in range(len(roles)))
+        source = "temp.elig e CROSS JOIN messages m ON m.id = e.id"
+        if cron:
+            source = f"json_each(?{len(patterns) + len(roles) + 1}) j CROSS JOIN messages m ON m.session_id = j.value"
+            source += " CROSS JOIN temp.elig e ON e.id = m.id"
         try:
             rows = self._state.rows(
                 f"""SELECT id, mask, size FROM (
-                        SELECT m.id, {mask} AS mask, length(m.content) AS size FROM temp.elig e
-                        CROSS JOIN messages m ON m.id = e.id WHERE m.role IN ({names}) AND {where})
+                        SELECT m.id, {mask} AS mask, length(m.content) AS size FROM {source}
+                        WHERE m.role IN ({names}) AND {where})
                     WHERE mask""",
-                (*patterns, *roles),
+                (*patterns, *roles, *([self._cron] if cron else [])),
             )
         except sqlite3.Error as error:
             found.skipped.append("too_slow" if "interrupted" in str(error) else "rows_unreadable")
@@ -613,9 +632,6 @@ class KeywordLeg:
             found = dict(rows)
             counts = found if counts is None else {k: min(v, found[k]) for k, v in counts.items() if k in found}
         return list((counts or {}).items())
-
-
-_CRON = "m.session_id IN (SELECT z.id FROM temp.scope z JOIN sessions y ON y.id = z.id WHERE y.source = 'cron')"
 
 
 def _length_norm(length: int, average: float) -> float:

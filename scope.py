@@ -92,29 +92,36 @@ class Everywhere:
     def __init__(self, sessions: list[Session], attribution: Attribution, projects: list[Project]) -> None:
         self.lineages = Lineages(sessions)
         self.by_id = self.lineages.by_id
+        self.roots = self.lineages.roots()
         self.projects = projects
         self._attribution = attribution
         self._refs: dict[str, ProjectRef] = {}
+        root = self.lineages.root
+        self._internal = {root(s.id) for s in sessions if s.source in INTERNAL or s.delegate_from}
+        self._hidden = {root(s.id) for s in sessions if s.hidden}
 
     def ref(self, session_id: str) -> ProjectRef:
         """The project of the conversation a row belongs to."""
         root = self.lineages.root(session_id)
-        if root not in self._refs:
-            self._refs[root] = self._attribution.resolve(*self.lineages.place(root))
-        return self._refs[root]
+        found = self._refs.get(root)
+        if found is None:
+            found = self._refs[root] = self._attribution.resolve(*self.lineages.place(root))
+        return found
+
+    def at(self, folder: str) -> ProjectRef:
+        """The project a conversation standing in `folder` would belong to."""
+        return self._attribution.resolve(folder, None)
 
     def is_internal(self, root: str) -> bool:
-        return any(
-            self.by_id[m].source in INTERNAL or self.by_id[m].delegate_from
-            for m in self.lineages.members(root)
-        )
+        """Subagents, tools and kanban workers: no conversation of a person."""
+        return root in self._internal
 
     def is_hidden(self, root: str) -> bool:
-        return any(self.by_id[m].hidden for m in self.lineages.members(root))
+        return root in self._hidden
 
     def readable(self, caller: Caller) -> Iterable[str]:
         """Roots of the conversations this caller may read, whatever their project."""
-        for root in self.lineages.roots():
+        for root in self.roots:
             if not self.is_internal(root) and not self.is_hidden(root) and self.may_read(caller, root):
                 yield root
 
@@ -261,7 +268,7 @@ def resolve(
     """The scope of one search in project `ref`. Raises the errors of `choose_session`."""
     owners = caller.reach is Reach.PROFILE
     roots, hidden, no_folder = set[str](), 0, 0
-    for root in everywhere.lineages.roots():
+    for root in everywhere.roots:
         if everywhere.is_internal(root) or not everywhere.may_read(caller, root):
             continue
         at = everywhere.ref(root)

@@ -243,7 +243,8 @@ def answer(
         raise EmptyQuery("`query` holds nothing that can be looked for: give a word, a symbol or a phrase.")
     started = time.monotonic()
     leg = KeywordLeg(state)
-    leg.prepare(scope.rows, request.after, request.before)
+    cron = [s.id for s in scope.rows.values() if s.source == "cron"]
+    leg.prepare(scope.rows, request.after, request.before, cron=cron)
     found = leg.find(query)
     page = _page(request, scope, state, query, found)
     if len(page.hits) < request.limit:
@@ -479,7 +480,7 @@ def _add_ends(scope: Scope, state: State, leg: KeywordLeg, page: Page, until: fl
 
 def _elsewhere(scope: Scope, state: State, query: Query) -> dict[str, Any]:
     """Messages per other project that hold all the words, for an owner who found little here."""
-    counts: dict[str, int] = {}
+    counts: dict[str, tuple[int, str]] = {}  # project id -> messages, name
     everywhere = scope.everywhere
     for session_id, count in KeywordLeg(state).count_all(query):
         if session_id not in everywhere.by_id:
@@ -489,10 +490,9 @@ def _elsewhere(scope: Scope, state: State, query: Query) -> dict[str, Any]:
         if ref.kind == "home" or ref.key == scope.project.key:
             continue
         if not everywhere.is_internal(root) and not everywhere.is_hidden(root):
-            counts[ref.id] = counts.get(ref.id, 0) + count
-    names = {ref.id: ref.name for ref in map(everywhere.ref, everywhere.lineages.roots())}
-    most = sorted(counts.items(), key=lambda pair: -pair[1])[:5]
-    listed = [{"project": one_line(i, 400), "name": one_line(names[i]), "messages": n} for i, n in most]
+            counts[ref.id] = (counts.get(ref.id, (0, ""))[0] + count, ref.name)
+    most = sorted(counts.items(), key=lambda pair: -pair[1][0])[:5]
+    listed = [{"project": one_line(i, 400), "name": one_line(name), "messages": n} for i, (n, name) in most]
     return {"elsewhere": listed} if listed else {}
 
 

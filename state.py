@@ -76,7 +76,6 @@ class State:
         self.home = home
         self.path = home / "state.db"
         self.deadline = deadline
-        self.statements: list[tuple[str, Sequence[Any]]] | None = None  # a benchmark's record
         self._connect = connect
         if not self.path.is_file():
             raise StateUnreadable(f"There is no state.db in {home.name}: no conversation has been stored yet.")
@@ -140,8 +139,6 @@ class State:
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
         """All rows of a statement; waits a moment for a busy writer. Raises `sqlite3.Error`."""
-        if self.statements is not None:
-            self.statements.append((sql, params))
         for attempt in range(RETRIES + 1):
             try:
                 return self._db.execute(sql, params).fetchall()
@@ -151,13 +148,6 @@ class State:
                     raise
                 time.sleep(RETRY_S)
         raise AssertionError("unreachable")
-
-    def many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        """Fill a temp table."""
-        listed = list(params)
-        if self.statements is not None:
-            self.statements.extend((sql, row) for row in listed)
-        self._db.executemany(sql, listed)
 
     def _column(self, table: str, name: str, default: str) -> str:
         return f"coalesce({table[0]}.{name}, {default})" if name in getattr(self.columns, table) else default
@@ -340,18 +330,23 @@ class Lineages:
 
     def __init__(self, sessions: Sequence[Session]) -> None:
         self.by_id = {s.id: s for s in sessions}
-        self._root: dict[str, str] = {}
-        self._members: dict[str, list[str]] = {}
+        self._root: dict[str, str] = {}  # only of rows that continue another
+        self._members: dict[str, list[str]] = {}  # only of conversations of several rows
         self.branches: defaultdict[str, list[str]] = defaultdict(list)
         for s in sessions:
-            if s.branched_from and s.branched_from == s.parent_id:
+            if not s.parent_id:
+                continue
+            if s.branched_from == s.parent_id:
                 self.branches[s.parent_id].append(s.id)
-        for s in sessions:
             root = self._walk(s)
             if root != s.id:
                 self._root[s.id] = root
-        for s in sessions:  # oldest first
-            self._members.setdefault(self.root(s.id), []).append(s.id)
+        continued = set(self._root.values())
+        if continued:
+            for s in sessions:  # oldest first
+                root = self._root.get(s.id, s.id)
+                if root in continued:
+                    self._members.setdefault(root, []).append(s.id)
 
     def _walk(self, session: Session) -> str:
         seen = {session.id}
@@ -371,7 +366,7 @@ class Lineages:
 
     def members(self, session_id: str) -> list[str]:
         """The conversation's rows, oldest first."""
-        return self._members.get(self.root(session_id), [session_id])
+        return self._members.get(self._root.get(session_id, session_id), [session_id])
 
     def place(self, session_id: str) -> tuple[str, str]:
         """(cwd, repository root) that decide for the conversation: its newest row that has one."""
@@ -381,8 +376,9 @@ class Lineages:
                 return session.cwd, session.git_repo_root
         return "", ""
 
-    def roots(self) -> Iterable[str]:
-        return self._members
+    def roots(self) -> list[str]:
+        """The first row of every conversation."""
+        return [s for s in self.by_id if s not in self._root]
 
     def with_branches(self, session_id: str) -> set[str]:
         """The conversation's rows and those of every branch taken from it."""
