@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,21 +23,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hosts
-import show
-from conversations import CONVERSATIONS, DOCKSIDE, MOSS_READER, PROJECTS, SENSOR_BRIDGE, Conversation, Project
-from model import MODEL, ScriptedModel, Turn
+if sys.version_info < (3, 11):  # noqa: UP036  (said in words, where an older Python would trip over an import)
+    sys.exit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}.")
+
+# Nothing is left in the tree: not by the imports below, nor the copy Python made of this file before it ran.
+sys.dont_write_bytecode = True
+shutil.rmtree(Path(__file__).with_name("__pycache__"), ignore_errors=True)
+
+import hosts  # noqa: E402
+import show  # noqa: E402
+from conversations import (  # noqa: E402
+    CONVERSATIONS,
+    DOCKSIDE,
+    MOSS_READER,
+    PROJECTS,
+    SENSOR_BRIDGE,
+    Conversation,
+    Project,
+)
+from model import MODEL, ScriptedModel, Turn  # noqa: E402
 
 SEARCH = "project_history_search"
 REPLY = "I have read the answer."
 SHOWN = 3
+PATIENCE_S = 180
 
 Answer = dict[str, Any]
 Arguments = dict[str, Any]
 
 
 class SceneFailed(Exception):
-    """A scene did not go as it should; the message says in what."""
+    """Something did not go as it should; the message says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +144,7 @@ SCENES = (
         title="Another project, named",
         place="dockside",
         asks="阅读器里两个字的中文词搜不到，当时是怎么解决的？这边想照搬",
-        call=plain(query="两个字的词搜不到 怎么解决", project="Moss Reader"),
+        call=plain(query="两个字的词搜不到 怎么解决", project="Moss Reader", context=2),
         project=MOSS_READER,
         finds="两个字的词搜不到",
         says="overlapping bigrams",
@@ -235,6 +252,8 @@ class Stage:
                 },
                 # Hosts fetch extras on their first run otherwise.
                 "security": {"allow_lazy_installs": False, "tirith_enabled": False},
+                # 0.22 would delete every conversation that is 90 days old.
+                "sessions": {"auto_prune": False},
             },
         )
         script = Path(__file__).with_name("home.py")
@@ -253,19 +272,23 @@ class Stage:
 
     def _run(self, command: Sequence[str], folder: Path) -> str:
         environment = hosts.child_env(self.host, self.home, PYTHONUTF8="1", NO_COLOR="1")
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=180,
-            check=False,
-        )
+        name = Path(command[0]).name
+        try:
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise SceneFailed(f"{name} did not end within {PATIENCE_S} s") from None
         if done.returncode:
-            raise SceneFailed(f"{Path(command[0]).name} ended with {done.returncode}: {done.stderr[-1500:]}")
+            raise SceneFailed(f"{name} ended with {done.returncode}: {done.stderr[-1500:]}")
         return done.stdout
 
 
@@ -302,7 +325,7 @@ def tell(arguments: Arguments, answer: Answer) -> None:
         show.field("error", f"{answer.get('error')}: {answer.get('message')}")
         return
     project, count = answer["project"], answer["sessions_in_scope"]
-    scope = f"{project['name']} ({project['kind']}), {count} conversations"
+    scope = f"{project['name']} ({project['kind']}), {plural(count, 'conversation')}"
     show.field("scope", f"{scope}; semantic search: {answer['semantic_status']}")
     results = answer["results"]
     if "around_message_id" in arguments:
@@ -314,13 +337,17 @@ def tell(arguments: Arguments, answer: Answer) -> None:
         if len(results) > SHOWN:
             show.field("", f"and {len(results) - SHOWN} more", style=show.DIM)
     if topic := answer.get("topic"):
-        spread = f"{topic['messages']} messages in {topic['conversations']} conversations"
+        spread = f"{plural(topic['messages'], 'message')} in {plural(topic['conversations'], 'conversation')}"
         show.field("topic", f"{spread}, {topic['first']} to {topic['last']}", style=show.DIM)
     if reason := answer.get("reason"):
         show.field("reason", reason)
         named = ", ".join(candidate["name"] for candidate in answer.get("candidates") or ())
         show.field("", f"Candidates: {named}")
     show.field("notice", show.shorten(answer["notice"], 50), style=show.DIM)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def check(scene: Scene, answer: Answer) -> None:
@@ -367,16 +394,18 @@ def registered() -> set[str]:
 
 
 INSTALL = """
-Into your own Hermes, from this folder ($HERMES_HOME is ~/.hermes unless you set it):
+Into your own Hermes, from this folder:
 
-  git clone . "$HERMES_HOME/plugins/project-history-recall"
-  then in $HERMES_HOME/config.yaml      plugins:
-                                          enabled: [project-history-recall]
-  and start a new session.
+  git clone . "${{HERMES_HOME:-$HOME/.hermes}}/plugins/project-history-recall"
 
-  Hermes 0.19   does not install what the plugin needs: pip install {dependencies}
-  Hermes 0.20   the same; the model reaches the tool through tool_search and tool_call
-  Hermes 0.22   settings are in the desktop's plugin list too; below Python 3.14 use chat or the gateway
+then name it in the config.yaml of that home, and start a new session:
+
+  plugins:
+    enabled: [project-history-recall]
+
+Hermes 0.19   installs no dependencies of plugins; in its environment: pip install {dependencies}
+Hermes 0.20   the same, and its model reaches the tool through tool_search and tool_call
+Hermes 0.22   deletes conversations idle for 90 days, unless config.yaml says  sessions: {{auto_prune: false}}
 """
 
 
@@ -384,5 +413,7 @@ if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     try:
         raise SystemExit(main(sys.argv[1:]))
+    except SceneFailed as error:
+        raise SystemExit(f"The stage could not be built: {error}") from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

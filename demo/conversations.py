@@ -1,8 +1,8 @@
 """The conversations of the demo: one developer, three projects, February to September.
 
-Plain data, in the order it happened. Some of it is forgotten, some reversed: the label
-queue decided in March is gone in May, the stock rule of March is replaced in August, and
-the search index of April turns out wrong in July. `home.py` writes it into a Hermes home.
+Plain data, project by project. Some of it is forgotten, some reversed: the label queue
+decided in March is gone in May, the stock rule of March is replaced in August, and the
+search index of April turns out wrong in July. `home.py` writes it into a Hermes home.
 """
 
 from __future__ import annotations
@@ -109,10 +109,7 @@ CONVERSATIONS = (
                 "together in the index, and nobody reads volumes off them."
             ),
             you("fine, decided: psycopg, plain SQL, ULIDs"),
-            agent(
-                "Written down in docs/decisions.md as 0001 to 0003. First migration is "
-                "migrations/0001_orders.sql."
-            ),
+            agent("Written down in docs/decisions.md as 0001 to 0003. First migration is migrations/0001_orders.sql."),
         ),
     ),
     Conversation(
@@ -157,8 +154,7 @@ CONVERSATIONS = (
         (
             you("线上有个客户说扣了一次款，但账上记了两笔。查一下支付回调"),
             ran(
-                "psql -c \"select order_id, count(*) from ledger where kind='payment' group by 1 having "
-                'count(*) > 1"',
+                "psql -c \"select order_id, count(*) from ledger where kind='payment' group by 1 having count(*) > 1\"",
                 "37 rows",
             ),
             agent(
@@ -196,10 +192,7 @@ CONVERSATIONS = (
         "2026-03-10 16:12",
         "Queue for label printing: RabbitMQ",
         (
-            you(
-                "label printing blocks the checkout request for 2-3 s. I want it in the background. which "
-                "queue?"
-            ),
+            you("label printing blocks the checkout request for 2-3 s. I want it in the background. which queue?"),
             agent(
                 "Two honest options: a table in Postgres polled with SKIP LOCKED, or a broker. The table is "
                 "one thing less to run; a broker gives you push delivery and dead-letter queues for free."
@@ -230,10 +223,7 @@ CONVERSATIONS = (
         "退款多退了一百倍",
         (
             you("退款退多了 100 倍，客户倒是挺开心……"),
-            agent(
-                "看到了，refund() 收到的是元，ledger 里记的是分，中间少了一次换算。这已经是第二次了，上次是"
-                "运费。"
-            ),
+            agent("看到了，refund() 收到的是元，ledger 里记的是分，中间少了一次换算。这已经是第二次了，上次是运费。"),
             you("根治一下"),
             agent(
                 "建议全程只用整数的分，只在两个边界换算：渠道接口和页面显示。加一个 Money 类型，内部是 int，"
@@ -245,9 +235,7 @@ CONVERSATIONS = (
                 "```"
             ),
             you("Decimal 不行吗"),
-            agent(
-                '可以，但 Decimal 挡不住"忘了乘 100"这种错，类型检查也看不出来。Money 可以，mypy 会直接报错。'
-            ),
+            agent('可以，但 Decimal 挡不住"忘了乘 100"这种错，类型检查也看不出来。Money 可以，mypy 会直接报错。'),
             you("行，用 Money，存分"),
             agent(
                 '改完了：svc/ledger/money.py，Money.from_yuan("12.30") 只在 svc/pay/channel.py 里用。受影响'
@@ -263,10 +251,7 @@ CONVERSATIONS = (
             you("秒杀的时候超卖了 12 件，看看 reserve_stock"),
             agent("现在的逻辑是先 SELECT 数量，够了再 UPDATE。两个请求同时读到 1，就都扣成功了。"),
             you("用版本号做乐观锁？"),
-            agent(
-                "试了，库存是不会错了，但 200 并发下 71% 的请求因为版本冲突重试超过 3 次失败，体验很差。不推"
-                "荐。"
-            ),
+            agent("试了，库存是不会错了，但 200 并发下 71% 的请求因为版本冲突重试超过 3 次失败，体验很差。不推荐。"),
             you("那直接一条 update"),
             agent(
                 "对，条件写进 UPDATE 里：\n"
@@ -284,10 +269,7 @@ CONVERSATIONS = (
         "2026-04-02 15:20",
         "Flaky test_settlement_cutoff",
         (
-            you(
-                "test_settlement_cutoff fails on CI about once a week, always early in the morning. locally "
-                "never"
-            ),
+            you("test_settlement_cutoff fails on CI about once a week, always early in the morning. locally never"),
             agent(
                 "It fails only between 00:00 and 08:00 Shanghai time. The test builds its orders with "
                 "datetime.now() in UTC, and settle_batch(cutoff) cuts at midnight in Asia/Shanghai, so for "
@@ -317,10 +299,7 @@ CONVERSATIONS = (
         "对账差一分钱",
         (
             you("每天和渠道对账总差一两分，财务天天问"),
-            agent(
-                "差在手续费的舍入。Python 的 round() 是银行家舍入，0.5 向偶数靠；渠道的文档附录 C 写的是四舍"
-                "五入。"
-            ),
+            agent("差在手续费的舍入。Python 的 round() 是银行家舍入，0.5 向偶数靠；渠道的文档附录 C 写的是四舍五入。"),
             you("全改成四舍五入？"),
             agent(
                 '只改手续费这一处，用 Decimal.quantize(Decimal("1"), ROUND_HALF_UP)，单位是分。别的地方没有'
@@ -336,10 +315,7 @@ CONVERSATIONS = (
         "2026-04-16 09:15",
         "Retry storm against Halyard",
         (
-            you(
-                'Halyard just suspended our key for an hour, "too many requests". we sent 40k calls last '
-                "night. how"
-            ),
+            you('Halyard just suspended our key for an hour, "too many requests". we sent 40k calls last night. how'),
             ran(
                 'rg -n "retry" svc/shipping/halyard.py',
                 "212:    for attempt in range(12):\n219:        time.sleep(0.2)",
@@ -382,8 +358,7 @@ CONVERSATIONS = (
         "Retry storm: one queue per warehouse",
         (
             you(
-                "let me try something else from here: what if each warehouse had its own bucket instead of "
-                "one for all"
+                "let me try something else from here: what if each warehouse had its own bucket instead of one for all"
             ),
             agent(
                 "Then three warehouses share 8 requests per second as 3 + 3 + 2. The quiet ones waste "
@@ -391,10 +366,7 @@ CONVERSATIONS = (
                 "slower at 17:00."
             ),
             you("so worse. drop it"),
-            agent(
-                "Dropped. The branch experiment/bucket-per-warehouse stays unmerged, and the shared bucket "
-                "stays."
-            ),
+            agent("Dropped. The branch experiment/bucket-per-warehouse stays unmerged, and the shared bucket stays."),
         ),
         branch_of="Retry storm against Halyard",
     ),
@@ -449,13 +421,10 @@ CONVERSATIONS = (
             ),
             you("自动回滚要不要做"),
             agent(
-                "现在不建议。我们一天才几千单，10% 的样本太小，错误率抖一下就会误触发。先人工看面板，等单量"
-                "到十倍再说。"
+                "现在不建议。我们一天才几千单，10% 的样本太小，错误率抖一下就会误触发。先人工看面板，等单量到十倍再说。"
             ),
             you("同意，先人工"),
-            agent(
-                '写在 dockside-deploy/README.md 里了："灰度 10% 看 30 分钟，人工决定，bin/rollback 回滚"。'
-            ),
+            agent('写在 dockside-deploy/README.md 里了："灰度 10% 看 30 分钟，人工决定，bin/rollback 回滚"。'),
         ),
     ),
     Conversation(
@@ -543,9 +512,7 @@ CONVERSATIONS = (
                 "migrations/0051_fulfil_schema.sql：ALTER TABLE … SET SCHEMA fulfil，只改目录信息，不搬数"
                 "据，整个迁移 40ms。旧名字留了视图，两个版本都能跑。"
             ),
-            compacted(
-                "拆分订单服务：只拆 schema（fulfil.*），不拆库；表已搬完，旧名字保留视图。接下来拆代码。"
-            ),
+            compacted("拆分订单服务：只拆 schema（fulfil.*），不拆库；表已搬完，旧名字保留视图。接下来拆代码。"),
             you("继续，代码怎么搬"),
             agent(
                 "按依赖顺序：先 parcels，再 label_jobs，最后 shipments。import-linter 加一条规则："
@@ -591,8 +558,7 @@ CONVERSATIONS = (
             ),
             you('这个"不能直接超时失败"写成测试'),
             agent(
-                "写了，test_silence_is_not_failure。状态图在 docs/refunds.md，旧的四个函数全部删除，一共少了"
-                " 260 行。"
+                "写了，test_silence_is_not_failure。状态图在 docs/refunds.md，旧的四个函数全部删除，一共少了 260 行。"
             ),
         ),
     ),
@@ -802,10 +768,7 @@ CONVERSATIONS = (
             you("书不多，两三百本"),
             agent("那就 FTS5 + trigram。300 本书的索引约 410 MB，查询 20ms 左右。"),
             you("行，定了，trigram"),
-            agent(
-                "建好了：book_fts，tokenize='trigram'，src-tauri/src/search.rs。注意 trigram 至少要三个字才"
-                "能查。"
-            ),
+            agent("建好了：book_fts，tokenize='trigram'，src-tauri/src/search.rs。注意 trigram 至少要三个字才能查。"),
         ),
     ),
     Conversation(
@@ -874,10 +837,7 @@ CONVERSATIONS = (
                 "统宋体，字形略有差别，能读。"
             ),
             you("可以接受"),
-            agent(
-                "脚本 scripts/subset_fonts.sh，用 pyftsubset，--layout-features='*' 一定要加，不然竖排标点会"
-                "丢。"
-            ),
+            agent("脚本 scripts/subset_fonts.sh，用 pyftsubset，--layout-features='*' 一定要加，不然竖排标点会丢。"),
         ),
     ),
     Conversation(
@@ -941,10 +901,7 @@ CONVERSATIONS = (
                 "be found by a slow scan, so we ask for two."
             ),
             you("ok decided, bigrams, trigram goes"),
-            agent(
-                "换好了：src-tauri/src/search.rs 里的 bigrams()，老索引在第一次启动时重建，300 本约 50 秒，"
-                "在后台。"
-            ),
+            agent("换好了：src-tauri/src/search.rs 里的 bigrams()，老索引在第一次启动时重建，300 本约 50 秒，在后台。"),
         ),
     ),
     Conversation(
@@ -989,8 +946,7 @@ CONVERSATIONS = (
         "Modbus frames with bad CRC",
         (
             you(
-                "reading the flow meter over RS485, about 5% of the frames come back as E_CRC. short cable, "
-                "new adapter"
+                "reading the flow meter over RS485, about 5% of the frames come back as E_CRC. short cable, new adapter"
             ),
             agent(
                 "5% with a short cable isn't noise. crates/modbus/src/rtu.rs ends a frame after 1.75 ms of "
@@ -1017,8 +973,7 @@ CONVERSATIONS = (
         (
             you("网关断网十分钟再连上，中间的数据全没了，不是 QoS 1 吗"),
             agent(
-                "QoS 1 只保证在线的时候重发。rumqttc 的队列在内存里，只有 100 条，满了就丢最旧的；进程一重启"
-                "就全没了。"
+                "QoS 1 只保证在线的时候重发。rumqttc 的队列在内存里，只有 100 条，满了就丢最旧的；进程一重启就全没了。"
             ),
             you("把队列调大"),
             agent(
@@ -1032,8 +987,7 @@ CONVERSATIONS = (
             ),
             you("每条都 fsync 吗，SD 卡受不了"),
             agent(
-                "每秒 fsync 一次，最多丢一秒。clean_session 也改成 false 了。拔网线 2 小时再插上，7,200 条一"
-                "条不少。"
+                "每秒 fsync 一次，最多丢一秒。clean_session 也改成 false 了。拔网线 2 小时再插上，7,200 条一条不少。"
             ),
         ),
     ),
@@ -1049,9 +1003,7 @@ CONVERSATIONS = (
             ),
             ran(
                 "journalctl -b -1 | tail -3",
-                "i2c i2c-1: sendbytes: NAK bailout\n"
-                "bridge: humidity read took 4.98 s\n"
-                "watchdog: did not stop!",
+                "i2c i2c-1: sendbytes: NAK bailout\nbridge: humidity read took 4.98 s\nwatchdog: did not stop!",
             ),
             agent(
                 "The humidity sensor hangs the I2C bus, the read blocks for 5 s, and wdt_feed() sits in the "
@@ -1077,8 +1029,7 @@ CONVERSATIONS = (
         (
             you("冷库的温度曲线偶尔掉到 -127，然后马上恢复，报警响了一夜"),
             agent(
-                "-127 不是温度，是 DS18B20 驱动读不到设备时的返回值。三线里的电源线太长，寄生供电撑不住转换"
-                "的 750ms。"
+                "-127 不是温度，是 DS18B20 驱动读不到设备时的返回值。三线里的电源线太长，寄生供电撑不住转换的 750ms。"
             ),
             you("软件里过滤掉就行了吧"),
             agent(
@@ -1138,8 +1089,7 @@ CONVERSATIONS = (
         (
             you("quick one: regex for yyyy-mm-dd that doesn't accept month 13"),
             agent(
-                "`^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])$`. It still accepts 2026-02-31; for that, "
-                "parse it."
+                "`^\\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\\d|3[01])$`. It still accepts 2026-02-31; for that, parse it."
             ),
             you("good enough, thanks"),
             agent("You're welcome."),

@@ -10,18 +10,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from agent.context_compressor import SUMMARY_PREFIX
 from conversations import CONVERSATIONS, PROJECTS, REPOSITORIES, Conversation, Message
+from hermes_cli import projects_db
+from hermes_state import SessionDB
 
-# By name, not by statement: only a host's environment holds these modules.
-projects_db: Any = import_module("hermes_cli.projects_db")
-SessionDB: Callable[[], Any] = import_module("hermes_state").SessionDB
-SUMMARY_PREFIX: str = import_module("agent.context_compressor").SUMMARY_PREFIX
 SUMMARY_END = "--- END OF CONTEXT SUMMARY — respond to the message below, not the summary above ---"
 
 
@@ -152,7 +149,7 @@ def main() -> None:
     make_workspace(workspace)
     make_projects(workspace)
     writer = Writer(workspace)
-    for conversation in CONVERSATIONS:
+    for conversation in sorted(CONVERSATIONS, key=lambda c: c.start):
         writer.write(conversation)
     writer.db.close()
     print(json.dumps({"conversations": len(CONVERSATIONS), "messages": writer.messages}))

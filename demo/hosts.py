@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = "project-history-recall"
 SHIM = Path(__file__).resolve().parent / "shim"
 SHIPPED = ("*.py", "plugin.yaml", "pyproject.toml", "README*.md", "CHANGELOG.md", "LICENSE", "skills/**/*")
-BIN = "Scripts" if os.name == "nt" else "bin"
+BIN, PYTHON = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def find_python(versions: Iterable[str]) -> Path:
     """A working Python of one of `versions` ("3.11"), the running one first. Raises NoInterpreter."""
     wanted = tuple(versions)
     for candidate in _candidates(wanted):
-        if _version(candidate) in wanted:
+        if _version(candidate).rpartition(".")[0] in wanted:
             return candidate
     raise NoInterpreter(f"no Python {' or '.join(wanted)} with venv and sqlite3 on this machine")
 
@@ -79,19 +80,18 @@ def _candidates(versions: tuple[str, ...]) -> Iterator[Path]:
         yield from sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)
     if uv := shutil.which("uv"):
         for version in versions:
-            found = _output([uv, "python", "find", "--no-python-downloads", version])
-            if found:
+            if found := _output([uv, "python", "find", "--no-python-downloads", version]):
                 yield Path(found)
 
 
+@cache
 def _version(python: Path) -> str:
-    """What `python` says it is ("3.11"), or "" when it does not run: a shim may have nothing behind it."""
-    return _output(
-        [str(python), "-I", "-c", "import sys, ensurepip, sqlite3; print('%d.%d' % sys.version_info[:2])"]
-    )
+    """What `python` says it is ("3.11.7"), or "" when it does not run: a shim may have nothing behind it."""
+    return _output([str(python), "-I", "-c", "import ensurepip, platform, sqlite3; print(platform.python_version())"])
 
 
 def _output(command: list[str]) -> str:
+    """What `command` prints, or "" when it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -130,45 +130,42 @@ def project(root: Path = ROOT) -> dict[str, Any]:
 
 def venv(label: str, python: Path, requirements: list[str]) -> Path:
     """The Python of a cached environment with `requirements`; the same arguments give the same one."""
-    version = _output([str(python), "-I", "-c", "import platform; print(platform.python_version())"])
+    version = _version(python)
     where = cache_dir() / f"{label}-py{version}-{_digest(requirements)}"
 
     def build() -> None:
         _run([str(python), "-m", "venv", str(where)])
-        _run([str(where / BIN / "python"), "-m", "pip", "install", "--quiet", *requirements])
+        _run([str(where / BIN / PYTHON), "-m", "pip", "install", "--quiet", *requirements])
 
     return _ready(where, f"installing {', '.join(requirements)} for Python {version}", build)
 
 
 def _overlay(host: Host, base: Path) -> Path:
-    files = shipped(ROOT)
-    content = _digest(
-        part for f in files for part in (str(f), hashlib.sha256((ROOT / f).read_bytes()).hexdigest())
-    )
-    where = base.parent.parent.with_name(f"{base.parent.parent.name}-plugin-{content}")
+    content = (part for file in shipped() for part in (str(file), _sha256((ROOT / file).read_bytes())))
+    where = base.parent.parent.with_name(f"{base.parent.parent.name}-plugin-{_digest(content)}")
 
     def build() -> None:
-        # The host is borrowed from `base` by path: a second copy of it costs a minute for every edit.
+        # The host is borrowed from `base` by path: a second copy of it would cost a minute at every edit.
         _run([str(base), "-m", "venv", "--without-pip", str(where)])
-        python = str(where / BIN / "python")
-        (site,) = _site(base)
-        (own,) = _site(Path(python))
-        (Path(own) / "host.pth").write_text(f"import site; site.addsitedir({site!r})\n", "utf-8")
+        borrowed = str(_site_packages(base.parent.parent))
+        (_site_packages(where) / "host.pth").write_text(f"import site; site.addsitedir({borrowed!r})\n", "utf-8")
         with tempfile.TemporaryDirectory() as scratch:
             tree = Path(scratch) / "tree"
             copy_shipped(tree)
+            python = str(where / BIN / PYTHON)
             _run([str(base), "-m", "pip", "--python", python, "install", "--quiet", str(tree)])
 
     return _ready(where, f"installing this tree beside Hermes {host.name}", build)
 
 
-def _site(python: Path) -> list[str]:
-    return [_output([str(python), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])]
+def _site_packages(environment: Path) -> Path:
+    (found,) = environment.glob("Lib/site-packages" if os.name == "nt" else "lib/python*/site-packages")
+    return found
 
 
-def _ready(where: Path, doing: str, build: Any) -> Path:
+def _ready(where: Path, doing: str, build: Callable[[], None]) -> Path:
     """`where`'s Python, after `build()` when it is missing, half made or its interpreter is gone."""
-    stamp, python = where / ".ready", where / BIN / ("python.exe" if os.name == "nt" else "python")
+    stamp, python = where / ".ready", where / BIN / PYTHON
     if not (stamp.exists() and python.exists()):
         with _lock(where.name):
             if not (stamp.exists() and python.exists()):
@@ -206,7 +203,11 @@ def _run(command: list[str]) -> None:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+    return _sha256("\0".join(parts).encode())[:12]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 # --- homes ------------------------------------------------------------------------------------------
@@ -227,23 +228,17 @@ def child_env(host: Host, home: Path, **extra: str) -> dict[str, str]:
     default = home.parent.parent if home.parent.name == "profiles" else home
     user = default.parent / "userhome"
     user.mkdir(parents=True, exist_ok=True)
-    env = {k: v for k, v in os.environ.items() if not _DROPPED.search(k)}
-    env |= {
-        "HERMES_HOME": str(home),
-        "HOME": str(user),
-        "USERPROFILE": str(user),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = {name: value for name, value in os.environ.items() if not _DROPPED.search(name)}
+    env.update(HERMES_HOME=str(home), HOME=str(user), USERPROFILE=str(user), PYTHONDONTWRITEBYTECODE="1")
     if host.shim:
         env["PYTHONPATH"] = str(SHIM)
-    return env | extra
+    env.update(extra)
+    return env
 
 
 def shipped(root: Path = ROOT) -> list[Path]:
     """The files a person gets with the plugin, relative to `root`, sorted."""
-    found = {
-        f for pattern in SHIPPED for f in root.glob(pattern) if f.is_file() and "__pycache__" not in f.parts
-    }
+    found = {f for pattern in SHIPPED for f in root.glob(pattern) if f.is_file() and "__pycache__" not in f.parts}
     return sorted(f.relative_to(root) for f in found)
 
 
@@ -269,6 +264,4 @@ def enable_plugin(home: Path, config: dict[str, Any] | None = None) -> None:
     plugins["enabled"] = sorted({*plugins.get("enabled", []), PLUGIN})
     merged["plugins"] = plugins
     home.mkdir(parents=True, exist_ok=True)
-    (home / "config.yaml").write_text(
-        json.dumps(merged, indent=2, ensure_ascii=False), "utf-8"
-    )  # JSON is YAML
+    (home / "config.yaml").write_text(json.dumps(merged, indent=2, ensure_ascii=False), "utf-8")  # JSON is YAML

@@ -85,7 +85,7 @@ def wrap(text: str, columns: int) -> list[tuple[int, int]]:
     """Where to break `text`: (start, end) of each line, at spaces or beside wide characters."""
     lines: list[tuple[int, int]] = []
     start = used = 0
-    for match in re.finditer(r"\s*[^\s⺀-￯]+|\s*\S", text):
+    for match in re.finditer(r"\s*([^\s⺀-￯]+|\S)[，。；：、！？）”]*", text):
         width = sum(map(_columns, match[0]))
         if used and used + width > columns:
             lines.append((start, match.start()))
