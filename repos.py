@@ -1,9 +1,11 @@
 """Find a folder's git repository by looking, without starting git.
 
 A git process costs about 5 ms a folder and a home has thousands of folders, so
-this reads what git reads: `.git` folders and files, `commondir`, and who owns
-them. It answers as the host's own probe (`rev-parse --show-toplevel`, then the
-parent of `--git-common-dir` where that is named `.git`).
+this reads what git reads: `.git` folders and files, `commondir`, the few settings
+that move or remove a work tree, and who owns them. It answers as the host's own
+probe (`rev-parse --show-toplevel`, then the parent of `--git-common-dir` where
+that is named `.git`); GIT_DIR and its like, which the host's git would heed in
+every folder alike, are not looked at.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from .attribution import Roots
 
 TTL = 10.0  # seconds an answer is kept; a `git init` shows soon after
 
-_OBJECT_NAME = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_HEAD = re.compile(r"ref:\s*refs/|[0-9a-fA-F]{40}")
+_SETTING = re.compile(r'(?mi)^\s*([a-z][\w-]*)[ \t]*(=?)[ \t]*((?:"(?:\\.|[^"\\\n])*"|[^"#;\n])*)')
 
 
 class RepoRoots:
@@ -33,42 +35,50 @@ class RepoRoots:
         hit = self._seen.get(cwd)
         if hit and hit[0] > now:
             return hit[1]
-        answer = self._look(cwd) if cwd and os.path.isdir(cwd) else None
+        answer = _look(cwd) if cwd and os.path.isdir(cwd) else None
         if len(self._seen) > 20_000:  # bounded memory: a home does not have more
             self._seen.clear()
         self._seen[cwd] = (now + TTL, answer)
         return answer
 
-    def _look(self, cwd: str) -> Roots | None:
-        start = os.path.realpath(cwd)
-        try:
-            device = os.stat(start).st_dev
-            for folder in _upward(start):
-                if os.stat(folder).st_dev != device:
-                    return None  # git does not cross a mount point
-                dotgit = os.path.join(folder, ".git")
-                if os.path.isfile(dotgit):
-                    git_dir = _pointed(dotgit, "gitdir: ")
-                    if git_dir is None or not _is_git_dir(git_dir):
-                        return None  # a broken pointer stops git
-                    return self._roots(folder, git_dir, dotgit)
-                if _is_git_dir(dotgit):
-                    return self._roots(folder, dotgit, None)
-                if _is_git_dir(folder):
-                    return None  # a bare repository, or inside `.git`: no work tree
-        except OSError:
-            return None
-        return None
 
-    @staticmethod
-    def _roots(worktree: str, git_dir: str, pointer: str | None) -> Roots | None:
-        common = _common_dir(git_dir)
-        if common == os.path.realpath(git_dir) and _says_bare(common):
-            return None
-        if not _trusted([p for p in (pointer, worktree, git_dir) if p], worktree):
-            return None
-        root = os.path.dirname(common) if os.path.basename(common) == ".git" else worktree
-        return Roots(root.replace(os.sep, "/"), worktree.replace(os.sep, "/"))
+def _look(cwd: str) -> Roots | None:
+    start = os.path.realpath(cwd)
+    if not os.access(start, os.X_OK):
+        return None  # git cannot enter it
+    try:
+        device = os.stat(start).st_dev
+        for folder in _upward(start):
+            if os.stat(folder).st_dev != device:
+                return None  # git does not cross a mount point
+            dotgit = os.path.join(folder, ".git")
+            if os.path.isfile(dotgit):
+                git_dir = _pointed(dotgit, "gitdir: ")
+                if git_dir is None or not _is_git_dir(git_dir):
+                    return None  # a broken pointer stops git
+                return _roots(folder, git_dir, dotgit)
+            if _is_git_dir(dotgit):
+                return _roots(folder, dotgit)
+            if _is_git_dir(folder):
+                return _roots("", folder)  # bare, or inside `.git`
+    except OSError:
+        return None
+    return None
+
+
+def _roots(worktree: str, git_dir: str, pointer: str = "") -> Roots | None:
+    """The roots of a checkout at `worktree`, or of one that only `core.worktree` names."""
+    common = _common_dir(git_dir)
+    core = _core(git_dir, common)
+    elsewhere = core.get("core.worktree")
+    top = os.path.realpath(os.path.join(git_dir, elsewhere)) if elsewhere else worktree
+    if _true(core.get("core.bare", "")) or not os.path.isdir(top):
+        return None
+    if not _trusted([p for p in (pointer, worktree, git_dir) if p], worktree or git_dir):
+        return None
+    top = top.rstrip()  # the host strips what git prints, so it loses a name's last space
+    root = os.path.dirname(common) if os.path.basename(common) == ".git" else top
+    return Roots(root.replace(os.sep, "/"), top.replace(os.sep, "/"))
 
 
 def _upward(folder: str) -> Iterator[str]:
@@ -79,16 +89,16 @@ def _upward(folder: str) -> Iterator[str]:
 
 
 def _text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read(100_000)
+    with open(path, "rb") as file:
+        return os.fsdecode(file.read(100_000))
 
 
 def _pointed(file: str, prefix: str = "") -> str | None:
     """The path a one-line pointer file names, relative to that file."""
-    line = _text(file).strip()
-    if not line.startswith(prefix.strip()):
+    line = _text(file).rstrip("\r\n")
+    if not line.startswith(prefix) or line == prefix:
         return None
-    return os.path.normpath(os.path.join(os.path.dirname(file), line[len(prefix.strip()) :].strip()))
+    return os.path.join(os.path.dirname(file), line[len(prefix) :])
 
 
 def _common_dir(git_dir: str) -> str:
@@ -99,37 +109,62 @@ def _common_dir(git_dir: str) -> str:
 
 def _is_git_dir(path: str) -> bool:
     head = os.path.join(path, "HEAD")
-    if os.path.islink(head):
-        valid = os.readlink(head).startswith("refs/")
-    elif os.path.isfile(head):
-        line = _text(head).strip()
-        valid = line.startswith("ref: refs/") or bool(_OBJECT_NAME.fullmatch(line))
-    else:
+    try:
+        if os.path.islink(head):
+            valid = os.readlink(head).startswith("refs/")
+        else:
+            valid = os.path.isfile(head) and _HEAD.match(_text(head)) is not None
+    except OSError:
         return False
-    common = _common_dir(path)
-    return valid and all(os.path.isdir(os.path.join(common, name)) for name in ("objects", "refs"))
+    return valid and all(os.access(os.path.join(_common_dir(path), name), os.X_OK) for name in ("objects", "refs"))
 
 
-def _says_bare(git_dir: str) -> bool:
-    config = os.path.join(git_dir, "config")
-    return os.path.isfile(config) and re.search(r"(?mi)^\s*bare\s*=\s*true\s*$", _text(config)) is not None
+def _core(git_dir: str, common: str) -> dict[str, str]:
+    """The settings that say whether and where there is a work tree; a linked worktree inherits none."""
+    settings = dict(_settings(os.path.join(common, "config"), "core|extensions"))
+    if _true(settings.get("extensions.worktreeconfig", "")):
+        return settings | dict(_settings(os.path.join(git_dir, "config.worktree"), "core"))
+    return settings if common == os.path.realpath(git_dir) else {}
 
 
-def _trusted(paths: list[str], worktree: str) -> bool:
+def _settings(path: str, sections: str) -> list[tuple[str, str]]:
+    """`section.key` and value in a git config file, in its order; includes are not followed."""
+    if not os.path.isfile(path):
+        return []
+    text = _text(path).replace("\\\n", "")
+    return [
+        (f"{section}.{key}".lower(), re.sub(r'\\(.)|"', r"\1", value.rstrip()) if equals else "true")
+        for section, block in re.findall(rf"(?mi)^[ \t]*\[({sections})\](.*(?:\n(?![ \t]*\[).*)*)", text)
+        for key, equals, value in _SETTING.findall(block)
+    ]
+
+
+def _true(value: str) -> bool:
+    return value.lower() in ("true", "yes", "on", "1")
+
+
+def _trusted(paths: list[str], place: str) -> bool:
     """git refuses a repository of another user unless `safe.directory` names it."""
     if not hasattr(os, "geteuid"):
         return True
     me = os.geteuid()
-    owners = {me, int(os.environ["SUDO_UID"])} if me == 0 and os.environ.get("SUDO_UID", "").isdigit() else {me}
+    sudo = os.environ.get("SUDO_UID", "") if me == 0 else ""
+    owners = {me, int(sudo)} if sudo.isdecimal() else {me}
     if all(os.lstat(path).st_uid in owners for path in paths):
         return True
-    config_home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(Path.home(), ".config")
-    safe: list[str] = []
-    for config in ("/etc/gitconfig", os.path.join(config_home, "git", "config"), os.path.join(Path.home(), ".gitconfig")):
-        if os.path.isfile(config):
-            section = re.findall(r"(?mi)^\s*\[safe\]([^\[]*)", _text(config))
-            safe += re.findall(r"(?mi)^\s*directory\s*=\s*\"?([^\"\n]*)\"?\s*$", "\n".join(section))
-    return any(
-        entry == "*" or entry.rstrip("/") == worktree or (entry.endswith("/*") and worktree.startswith(entry[:-1]))
-        for entry in safe
-    )
+    system = os.environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"
+    own = os.environ.get("GIT_CONFIG_GLOBAL") or os.path.expanduser("~/.gitconfig")
+    if not os.path.isfile(own):
+        own = os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "config")
+    safe = False
+    for name, entry in _settings(system, "safe") + _settings(own, "safe"):
+        if name == "safe.directory":
+            safe = entry != "" and (safe or _covers(entry, place))  # an empty entry takes back the others
+    return safe
+
+
+def _covers(entry: str, place: str) -> bool:
+    if entry == "*":
+        return True
+    path = os.path.expanduser(entry)
+    return place.startswith(path[:-1]) if path.endswith("/*") else os.path.realpath(path) == place
