@@ -1,6 +1,6 @@
 """project-history-recall: find what was said, decided and tried in this project's past conversations.
 
-Registers its tool with Hermes and wires the parts together. Loading it imports
+Registers its tools with Hermes and wires the parts together. Loading it imports
 nothing heavy, opens no file and touches no network.
 """
 
@@ -10,10 +10,13 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from . import host, scope, search
-from .errors import RecallError
+from . import host, move, request, scope, search
+from .answers import size
+from .config_schema import MAX_RESULT_CHARS
+from .errors import NotAllowedHere, RecallError
 from .text import one_line
 
 logger = logging.getLogger(__name__)
@@ -39,7 +42,7 @@ SEARCH_SCHEMA: dict[str, Any] = {
             },
             "mode": {
                 "type": "string",
-                "enum": list(search.MODES),
+                "enum": list(request.MODES),
                 "description": "hybrid (default); keyword for exact strings; semantic for the same meaning in other"
                 " words.",
             },
@@ -74,6 +77,34 @@ SEARCH_SCHEMA: dict[str, Any] = {
     },
 }
 
+MOVE_SCHEMA: dict[str, Any] = {
+    "name": "project_session_move",
+    "description": (
+        "Move a conversation to the project it belongs to. Call it when the user says that this or another"
+        " conversation belongs to a project that exists, or agrees when you ask because the work has turned to one."
+        " Its history is then found there, and its working directory becomes the project's folder: the next command"
+        " starts in it, so look again where you are. `undo` takes the last move back. Not for looking into another"
+        " project: the search takes one by name. It is moved only when the answer says `moved: true`; otherwise the"
+        " message says what to do instead."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "project": {
+                "type": "string",
+                "description": "Where to: a project's id, slug or name, the path of an automatic one as an answer named"
+                " it, or `home` for no project. Never a new path. Required unless `undo` is given.",
+            },
+            "session_id": {
+                "type": "string",
+                "description": "The conversation to move (id or unique beginning). Default: this one.",
+            },
+            "undo": {"type": "boolean", "description": "Take back the conversation's last move."},
+        },
+        "required": [],
+    },
+}
+
 
 def handle_search(args: Any, ctx: Any = None, session_id: str | None = None, **_: Any) -> str:
     """Answer a tool call with one JSON string; whatever goes wrong is told in it, never raised."""
@@ -81,22 +112,61 @@ def handle_search(args: Any, ctx: Any = None, session_id: str | None = None, **_
     def work() -> dict[str, Any]:
         live = scope.Live(**host.live_variables(session_id))
         surroundings = host.current(ctx)
+        journal = move.Journal(host.data_folder(surroundings.home) / move.JOURNAL)
         return search.run(
-            host.arguments(args), surroundings, lambda all_: scope.identify(live, all_, surroundings.settings)
+            host.arguments(args),
+            surroundings,
+            lambda all_: scope.identify(live, all_, surroundings.settings),
+            drifted=lambda caller, all_: move.drifted(journal, caller, all_),
         )
 
     return _answered(work)
 
 
-def _answered(work: Callable[[], dict[str, Any]]) -> str:
+def handle_move(
+    args: Any, ctx: Any = None, session_id: str | None = None, task_id: str | None = None, **_: Any
+) -> str:
+    """The same for a move."""
+
+    def work() -> dict[str, Any]:
+        if host.unattended():
+            raise NotAllowedHere("A review in the background moves nothing.")
+        live = scope.Live(**host.live_variables(session_id))
+        surroundings = host.current(ctx)
+        answer = move.run(
+            host.arguments(args),
+            surroundings,
+            lambda all_: scope.identify(live, all_, surroundings.settings),
+            _ways(live, surroundings.home),
+            task=session_id or task_id or "",
+        )
+        return {"notice": search.NOTICE, **answer}
+
+    return _answered(work, "move")
+
+
+def _ways(live: scope.Live, home: Path) -> move.Ways:
+    """How the caller's surface can move something. Only a desktop or TUI turn has its session in this process."""
+    window = bool(live.ui_session_id) and live.platform.lower() in ("", *scope.OWNER_SURFACES)
+    return move.Ways(
+        folder=host.data_folder(home),
+        surface=live.source or live.platform or "cli",
+        loaded=host.loaded_gateway(home) if window else None,
+        live_key=live.session_key if window else "",
+        child=host.gateway_child(home),
+        terminal_cwd=host.terminal_cwd,
+    )
+
+
+def _answered(work: Callable[[], dict[str, Any]], what: str = "search") -> str:
     started = time.monotonic()
     try:
         payload = work()
     except RecallError as error:
         payload = _error(error.code, error.message, error.extra)
     except Exception as error:  # the last line of defence: the host must not see it
-        logger.exception("a search failed")
-        payload = _error("internal_error", f"The search failed ({type(error).__name__}); the log says more.", {})
+        logger.exception("a %s failed", what)
+        payload = _error("internal_error", f"The {what} failed ({type(error).__name__}); the log says more.", {})
     logger.debug("answered in %.0f ms", 1000 * (time.monotonic() - started))
     return json.dumps(payload, ensure_ascii=False)
 
@@ -109,6 +179,8 @@ def _error(code: str, message: str, extra: dict[str, Any]) -> dict[str, Any]:
             {k: one_line(v, 400) if isinstance(v, str) else v for k, v in row.items() if v not in (None, "")}
             for row in rows
         ]
+        while told[key] and size(told) > MAX_RESULT_CHARS[0]:  # paths may be long
+            told[key].pop()
     return told
 
 
@@ -121,4 +193,12 @@ def register(ctx: Any) -> None:
         handler=lambda args, **kwargs: handle_search(args, ctx=ctx, **kwargs),
         description=SEARCH_SCHEMA["description"],
         emoji="🔎",
+    )
+    ctx.register_tool(
+        name="project_session_move",
+        toolset="project",
+        schema=MOVE_SCHEMA,
+        handler=lambda args, **kwargs: handle_move(args, ctx=ctx, **kwargs),
+        description=MOVE_SCHEMA["description"],
+        emoji="📦",
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import host, scope, search
+from . import host, move, request, scope, search
 from .errors import RecallError
 
 
@@ -31,29 +31,56 @@ def parser() -> argparse.ArgumentParser:
     find.add_argument("--around", dest="around_message_id", metavar="MESSAGE", help="read on around this message")
     find.add_argument("--after", metavar="WHEN", help="ISO date or date-time, or an age: 24h, 7d, 2w")
     find.add_argument("--before", metavar="WHEN", help="the same; the moment itself is not included")
-    find.add_argument("--mode", choices=search.MODES, default="hybrid")
-    find.add_argument("--limit", default=search.LIMIT[1], help="hits, 1 to 20 (default %(default)s)")
-    find.add_argument("--context", default=search.CONTEXT[1], help="messages beside each hit, 0 to 5 (default 1)")
-    find.add_argument("--home", type=Path, metavar="FOLDER", help="a Hermes home (default: HERMES_HOME or ~/.hermes)")
-    find.add_argument("--json", action="store_true", help="the answer as the agent gets it")
+    find.add_argument("--mode", choices=request.MODES, default="hybrid")
+    find.add_argument("--limit", default=request.LIMIT[1], help="hits, 1 to 20 (default %(default)s)")
+    find.add_argument("--context", default=request.CONTEXT[1], help="messages beside each hit, 0 to 5 (default 1)")
+    shift = commands.add_parser(
+        "move",
+        help="move a conversation to another project",
+        description="Move a conversation, and the folder its agent works in, to another project; or take that back.",
+    )
+    shift.add_argument("session_id", metavar="ID", help="the conversation (id or its beginning)")
+    shift.add_argument("project", nargs="?", help="a project's id, slug, name or path, or home")
+    shift.add_argument("--undo", action="store_true", help="take back its last move")
+    shift.add_argument("--dry-run", action="store_true", help="say what would be done and do nothing")
+    for command in (find, shift):
+        where = "a Hermes home (default: HERMES_HOME or ~/.hermes)"
+        command.add_argument("--home", type=Path, metavar="FOLDER", help=where)
+        command.add_argument("--json", action="store_true", help="the answer as the agent gets it")
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; 0 when it was answered, 1 when it could not be, 2 for wrong arguments."""
     args = vars(parser().parse_args(argv))
-    del args["command"]
+    run, plain = {"search": (_search, _plain), "move": (_move, _moved)}[args.pop("command")]
     as_json = args.pop("json")
     surroundings = host.current(home=args.pop("home"))
     try:
-        answer = search.run(args, surroundings, lambda _: scope.owner(), cwd=os.getcwd())
+        answer = run(args, surroundings)
     except RecallError as error:
         print(error.message, file=sys.stderr)
         for candidate in error.extra.get("candidates", []):
             print("  " + "  ".join(str(v) for v in candidate.values() if v), file=sys.stderr)
         return 1
-    print(json.dumps(answer, ensure_ascii=False, indent=1) if as_json else _plain(answer))
+    print(json.dumps(answer, ensure_ascii=False, indent=1) if as_json else plain(answer))
     return 0
+
+
+def _search(args: dict[str, Any], surroundings: host.Host) -> dict[str, Any]:
+    return search.run(args, surroundings, lambda _: scope.owner(), cwd=os.getcwd())
+
+
+def _move(args: dict[str, Any], surroundings: host.Host) -> dict[str, Any]:
+    home = surroundings.home
+    ways = move.Ways(host.data_folder(home), surface="command line", child=host.gateway_child(home))
+    return move.run(args, surroundings, lambda _: scope.owner(), ways, dry_run=args.pop("dry_run"))
+
+
+def _moved(answer: dict[str, Any]) -> str:
+    places = (f"{p['project']['name']} ({p['cwd'] or 'no folder'})" for p in (answer["from"], answer["to"]))
+    said = "moved" if answer["moved"] else "would be moved"
+    return "\n".join([f"{answer['session_id']} {said}: {' -> '.join(places)}", *answer["warnings"]])
 
 
 def _plain(answer: dict[str, Any]) -> str:

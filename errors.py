@@ -15,7 +15,16 @@ caller what to do. Nothing is raised into the host.
     |-- UnknownSession     no conversation the caller may read has that id
     |-- AmbiguousSession   several begin with it
     |-- NotInProject       it exists, in another project
-    `-- StateUnreadable    state.db cannot be read
+    |-- StateUnreadable    state.db cannot be read
+    |-- UnsupportedHere    this host or surface cannot move that conversation honestly
+    |-- NotAllowedHere     chats, webhooks, scheduled runs and subagents move nothing
+    |-- AmbiguousFolder    the target's folder is another project's
+    |-- ProjectHasNoFolder the target has no folder to move to
+    |-- FolderMissing      its folder is not on this machine
+    |-- AlreadyThere       the conversation is in that project
+    |-- NothingToUndo      no move of it is in the journal
+    |-- CannotUndo         it is no longer where that move put it, or its old folder is gone
+    `-- MoveFailed         the host did not move it, or the row read back says otherwise
 """
 
 from __future__ import annotations
@@ -76,3 +85,39 @@ class NotInProject(RecallError):
 
 class StateUnreadable(RecallError):
     code = "state_unreadable"
+
+
+class UnsupportedHere(RecallError):
+    code = "unsupported_here"
+
+
+class NotAllowedHere(RecallError):
+    code = "not_allowed_here"
+
+
+class AmbiguousFolder(RecallError):
+    code = "ambiguous_folder"
+
+
+class ProjectHasNoFolder(RecallError):
+    code = "project_has_no_folder"
+
+
+class FolderMissing(RecallError):
+    code = "folder_missing"
+
+
+class AlreadyThere(RecallError):
+    code = "already_there"
+
+
+class NothingToUndo(RecallError):
+    code = "nothing_to_undo"
+
+
+class CannotUndo(RecallError):
+    code = "cannot_undo"
+
+
+class MoveFailed(RecallError):
+    code = "move_failed"

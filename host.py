@@ -8,21 +8,31 @@ those by home, because one process may serve several profiles.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
+import queue
+import re
+import signal
 import sqlite3
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .config_schema import Settings
+from .errors import MoveFailed
 from .repos import RepoRoots, Roots
 
 PLUGIN = "project-history-recall"
-SETTINGS = ("max_result_chars", "owner_chats")
+SETTINGS = ("max_result_chars", "owner_chats", "embedding_provider", "index_budget_s")
 WITHHELD = "[withheld: the host's redactor failed on this text]"
 
 logger = logging.getLogger(__name__)
@@ -155,3 +165,155 @@ def current(ctx: Any = None, home: Path | None = None) -> Host:
 def arguments(args: Any) -> Mapping[str, Any]:
     """A tool call's arguments; anything but an object counts as none."""
     return args if isinstance(args, Mapping) else {}
+
+
+# -- the host's own way to move a conversation -------------------------------
+
+MOVE = "session.workspace.move"
+REQUEST_ID = "project-history-recall"
+MAX_FRAME = 1_000_000  # characters of one line of a gateway
+ENDING_S = 2.0  # for a gateway to end by itself
+
+# What belongs to the turn or the process this one runs in, and not to a gateway started anew.
+_PRIVATE = re.compile(r"^(HERMES_(SESSION|UI|TUI|CRON|KANBAN|DELEGATED|COMPUTE|PLUGIN|PROFILE)|TERMINAL)_")
+
+MoveCall = Callable[[Mapping[str, str], float], Mapping[str, Any]]
+
+
+def data_folder(home: Path) -> Path:
+    """Where the plugin keeps what is its own: not its folder, which the host replaces on update."""
+    return home / "plugin-data" / PLUGIN
+
+
+def terminal_cwd(session_key: str) -> str | None:
+    """The folder the next command of a session live in this process starts in; None when there is none."""
+    get = getattr(sys.modules.get("tools.terminal_tool"), "get_session_cwd", None)
+    return get(session_key) if get is not None else None
+
+
+def unattended() -> bool:
+    """Whether the host's review of a finished turn is running: it goes by the ids of that turn's session."""
+    reviewing = _probe("tools.skill_provenance", "is_background_review")
+    return reviewing is not None and bool(reviewing())
+
+
+def loaded_gateway(home: Path) -> MoveCall | None:
+    """The gateway of this process, asked for a conversation of `home`; None where it cannot be.
+
+    It is never imported: loading it takes the process's stdout. Ask only inside a
+    desktop or TUI turn, because a messaging gateway has it loaded too.
+    """
+    handle = getattr(sys.modules.get("tui_gateway.server"), "handle_request", None)
+    # With `dashboard.turn_isolation` this is a helper process whose moves the gateway overwrites.
+    if handle is None or os.environ.get("HERMES_COMPUTE_HOST_CHILD") == "1":
+        return None
+    profile = _gateway_profile(home)
+    if profile is None:
+        return None
+
+    def call(params: Mapping[str, str], deadline: float) -> Mapping[str, Any]:
+        named = {**params, "profile": profile} if profile else dict(params)
+        try:
+            answer = handle({"jsonrpc": "2.0", "id": REQUEST_ID, "method": MOVE, "params": named})
+        except Exception as error:
+            logger.warning("the gateway failed on a move", exc_info=True)
+            raise MoveFailed(f"The host failed on the move ({type(error).__name__}); its log says more.") from error
+        if not isinstance(answer, Mapping):
+            raise MoveFailed("The host did not answer the move.")
+        return answer
+
+    return call
+
+
+def _gateway_profile(home: Path) -> str | None:
+    """What the gateway of this process calls `home`: "" for its own, None when it does not know it.
+
+    0.20 takes a name it does not know for its own home, so the name is looked up first.
+    """
+    launched = getattr(sys.modules["tui_gateway.server"], "_hermes_home", None)
+    if launched is not None and Path(launched).resolve() == home.resolve():
+        return ""
+    find = _probe("hermes_cli.profiles", "get_profile_dir")
+    name = profile_name(home) or "default"
+    try:
+        known = Path(find(name)) if find is not None else None
+    except Exception:  # a name the host refuses
+        return None
+    return name if known is not None and known.is_dir() and known.resolve() == home.resolve() else None
+
+
+def gateway_child(home: Path) -> MoveCall | None:
+    """A gateway of its own over `home`, started for one call and ended after it; None without Hermes."""
+    if not sys.executable or find_spec("tui_gateway") is None:
+        return None
+    # -P: the home is the working directory, and its `plugins` folder must hide no package.
+    command = [sys.executable, "-P", "-m", "tui_gateway.entry"]
+    return lambda params, deadline: ask_gateway(command, home, params, deadline)
+
+
+def ask_gateway(command: list[str], home: Path, params: Mapping[str, str], deadline: float) -> Mapping[str, Any]:
+    """Start a gateway, put one request to it and end it. Raises MoveFailed when no answer comes by `deadline`."""
+    env = {name: value for name, value in os.environ.items() if not _PRIVATE.match(name)}
+    # The grace of 0 keeps it from tidying up after other gateways when it lives longer than it should.
+    env.update(HERMES_HOME=str(home), HERMES_TUI_WS_ORPHAN_REAP_GRACE_S="0")
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=home,
+            env=env,
+            start_new_session=os.name != "nt",
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+    except OSError as error:
+        raise MoveFailed(f"Hermes could not be started ({error.strerror}). Nothing was changed.") from error
+    assert process.stdin
+    assert process.stdout
+    answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+    reader = threading.Thread(target=_listen, args=(process.stdout, answers), daemon=True)
+    reader.start()
+    request = {"jsonrpc": "2.0", "id": REQUEST_ID, "method": MOVE, "params": dict(params)}
+    try:
+        with contextlib.suppress(OSError):  # one that has ended already: no answer follows
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        answer = answers.get(timeout=max(0.1, deadline - time.monotonic()))
+    except queue.Empty:
+        raise MoveFailed("Hermes did not answer the move in time and was ended.") from None
+    finally:
+        _end(process)
+        reader.join(ENDING_S)
+        if not reader.is_alive():  # else somebody else holds the pipe, and closing it would wait for them
+            process.stdout.close()
+    if answer is None:
+        raise MoveFailed("Hermes ended without an answer to the move.")
+    return answer
+
+
+def _listen(stdout: IO[bytes], answers: queue.SimpleQueue[dict[str, Any] | None]) -> None:
+    """Pass on the answer to our request; events, and what is no JSON, are passed over. None at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        while line := stdout.readline(MAX_FRAME):
+            with contextlib.suppress(ValueError, RecursionError):
+                frame = json.loads(line)
+                if isinstance(frame, dict) and frame.get("id") == REQUEST_ID and "method" not in frame:
+                    answers.put(frame)
+    answers.put(None)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a gateway end by itself, which the end of its input makes it do; kill it when it does not."""
+    assert process.stdin
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -14,6 +14,7 @@ damaged or missing index) is scanned.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -92,21 +93,38 @@ class Query:
         return [t for t in self.terms if t.kind in kinds]
 
     def matched(self, folded: str) -> list[str]:
-        """The query's pieces that stand in this folded text; of a CJK run, the parts that do."""
+        """The query's words as this folded text has them; of a CJK run, the parts it holds."""
         found: list[str] = []
         for piece, terms in self.shown:
             if _RUN.fullmatch(piece) and len(piece) > 2:
                 found += _covered(piece, folded)
-            elif any(stands(t, folded) for t in terms):
-                found.append(piece)
+            elif held := [t.text for t in terms if t.text in folded and stands(t, folded)]:
+                found.append(piece if fold(piece) in folded else held[0])
+            else:
+                found += filter(None, (_as_written(t, folded) for t in terms))
         return list(dict.fromkeys(found))
 
     def needles(self, folded: str) -> list[str]:
         """The strings of this query that stand in this folded text, for placing a snippet."""
         return [t.stem if t.stem and t.text not in folded else t.text for t in self.terms if stands(t, folded)]
 
+    def standing(self, folded: str) -> list[Term]:
+        """The terms that stand in this folded text."""
+        return [t for t in self.terms if stands(t, folded)]
+
     def refuses(self, folded: str) -> bool:
-        return any(word in folded for word in self.excluded)
+        # A text that says "404 not found" itself is what a query of these words was pasted from.
+        return any(word in folded.replace(f"not {word}", "") for word in self.excluded)
+
+    def loosened(self) -> Query:
+        """The words of its symbols one by one, for when nothing holds them as they are written."""
+        words = [
+            (word, (Term("word", word, stem(word)),))
+            for term in self.of("phrase")
+            for word in dict.fromkeys(term.text.split())
+            if len(word) > 2 and word not in _STOP
+        ]
+        return Query(tuple(t for _, ts in words for t in ts)[:MAX_TERMS], self.excluded, tuple(words))
 
 
 def stands(term: Term, folded: str) -> bool:
@@ -115,8 +133,23 @@ def stands(term: Term, folded: str) -> bool:
         return re.search(r"[\W_]+".join(map(re.escape, term.text.split())), folded) is not None
     needle = term.stem or term.text
     if term.kind == "word" and len(needle) <= 3 and needle.isascii():
-        return re.search(rf"(?<![^\W_]){re.escape(needle)}", folded) is not None
+        end = "(?![a-z0-9])" if len(needle) <= 2 else ""
+        return re.search(rf"(?<![a-z0-9]){re.escape(needle)}{end}", folded) is not None
+    if term.kind == "literal" and " " in needle:  # a quoted phrase is made of whole words
+        return re.search(rf"(?<![a-z0-9]){re.escape(needle)}(?![a-z0-9])", folded) is not None
     return needle in folded
+
+
+def _as_written(term: Term, folded: str) -> str:
+    """The inflection or spacing of a term that the text has, or ""."""
+    if not stands(term, folded):
+        return ""
+    if term.kind == "phrase":
+        shape = r"[\W_]+".join(map(re.escape, term.text.split()))
+    else:
+        shape = rf"{re.escape(term.stem or term.text)}[^\W_]*"
+    found = re.search(shape, folded)
+    return found.group()[:60] if found else ""
 
 
 def _covered(run: str, folded: str) -> list[str]:
@@ -154,8 +187,7 @@ def parse(text: str) -> Query:
             refusing = False
             continue
         for piece, terms in pieces:
-            plain = terms[0].text if len(terms) == 1 and terms[0].kind == "word" else ""
-            (stopped if plain in _STOP else shown).append((piece, terms))
+            (stopped if _is_function_word(piece, terms) else shown).append((piece, terms))
     shown = list(dict.fromkeys(shown or stopped))
     terms = list(dict.fromkeys(t for _, ts in shown for t in ts))
     grams = [t for t in terms if t.kind in ("gram", "short")]
@@ -192,14 +224,21 @@ def _unquoted(token: str) -> list[tuple[str, tuple[Term, ...]]]:
 def _cjk(run: str) -> list[tuple[str, tuple[Term, ...]]]:
     if len(run) <= 2:
         return [(run, (Term("gram", run),))]
-    parts = [p for p in _CUT.split(run) if len(p) > 1]
-    if not parts:  # nothing but function words: then they are what was asked
-        parts = [run]
+    parts = [p for p in _CUT.split(run) if len(p) > 1] or [run]
     return [(p, tuple(Term("gram", p[i : i + 2]) for i in range(len(p) - 1))) for p in parts]
 
 
+def _is_function_word(piece: str, terms: tuple[Term, ...]) -> bool:
+    """Nothing to look for by itself: used only when the whole query is made of such words."""
+    if terms[0].kind == "gram":
+        return not _CUT.sub("", piece)
+    if terms[0].kind == "short" and piece.isascii() and not any(c.isalnum() for c in piece):
+        return True  # a dash between words
+    return len(terms) == 1 and terms[0].kind == "word" and terms[0].text in _STOP
+
+
 def _latin(piece: str, *, glued: bool) -> list[tuple[str, tuple[Term, ...]]]:
-    bare = piece.strip(_BRACKETS)
+    bare = piece.lstrip(_BRACKETS).rstrip(_BRACKETS + _EDGE + ".")
     short_form = re.fullmatch(r"(\w+?)(n?)['’](s|t|re|ve|ll|d|m)", bare, re.I)
     if short_form:  # "what's", "Anna's", "didn't"
         bare = "not" if short_form.group(2) and short_form.group(3) == "t" else short_form.group(1) + short_form.group(2)
@@ -221,8 +260,8 @@ def _latin(piece: str, *, glued: bool) -> list[tuple[str, tuple[Term, ...]]]:
     words = re.findall(r"[^\W_]+", trimmed)
     if len(words) > 1:
         terms.append(Term("phrase", " ".join(words)))
-    elif words and len(words[0]) > 2 and trimmed.strip("-") != words[0] and words[0] not in _STOP:
-        terms.append(Term("word", words[0]))
+    elif words and len(words[0]) > 2 and words[0] not in _STOP:
+        terms.append(Term("word", words[0], stem(words[0])))
     return [(shape, tuple(terms))]
 
 
@@ -267,23 +306,26 @@ class KeywordLeg:
                 " WHERE name IN ('messages_fts', 'messages_fts_trigram', 'idx_messages_session_active')"
             )
         )
-        self._words = self._index("messages_fts", tables)
-        self._trigrams = self._index("messages_fts_trigram", tables)
+        self._words = self._index("messages_fts", tables.get("messages_fts") or "")
+        self._trigrams = self._index("messages_fts_trigram", tables.get("messages_fts_trigram") or "")
         self._has_active_index = "idx_messages_session_active" in tables
         # 0.22 keeps cron rows out of its trigram table, 0.20 and 0.22 tool rows.
         trigram_sql = tables.get("messages_fts_trigram") or ""
         self._trigrams_lack_cron = "tool_name" in trigram_sql and "tool_calls" not in trigram_sql
         self._trigrams_lack_tools = "tool_name" in trigram_sql
         self._eligible = 0
+        self._newest = 0
         self._cron = "[]"
         self._unindexed: tuple[int, int] | None = None
         self._has_vocabulary = False
         self._rarity: dict[str, int] = {}
 
-    @staticmethod
-    def _index(name: str, tables: dict[str, str]) -> _Index:
-        sql = tables.get(name) or ""
-        return _Index(name, bool(sql), "{content} : " if "tool_name" in sql else "")
+    def _index(self, name: str, sql: str) -> _Index:
+        usable = False
+        if sql:
+            with contextlib.suppress(sqlite3.Error):  # one without a page answers nothing, and no error either
+                usable = bool(self._state.rows(f"SELECT 1 FROM {name}_idx LIMIT 1"))
+        return _Index(name, usable, "{content} : " if "tool_name" in sql else "")
 
     def prepare(
         self,
@@ -332,6 +374,7 @@ class KeywordLeg:
             indexed = state.rows("SELECT max(id) FROM messages_fts_docsize")[0][0] or 0
         except sqlite3.Error:
             return None
+        self._newest = int(newest)
         done, goal = state.meta("fts_rebuild_progress"), state.meta("fts_rebuild_high_water")
         low = indexed
         if done and goal and done.isdigit() and goal.isdigit() and int(done) < int(goal):
@@ -349,14 +392,47 @@ class KeywordLeg:
         if roles == TALK:
             self._find_multipart(query, found)
         if self._unindexed:
-            self._scan(query.terms, roles, found, f"e.id > {self._unindexed[0]} AND e.id <= {self._unindexed[1]}")
+            beyond = f"e.id > {self._unindexed[0]} AND e.id <= {self._unindexed[1]}"
+            self._scan(query.terms, roles, found, beyond)
+            if roles == TALK:
+                self._find_multipart(query, found, beyond)
         if len(found.scores) < FEW:
-            words = [t for t in query.of("word") if len(t.text) >= 3 and t.text not in _STOP]
-            self._find_literals(words, roles, limit, found, SUBSTRING_WEIGHT)
+            words = [t for t in query.of("word") if t.text not in _STOP]
+            self._find_literals([t for t in words if len(t.text) >= 3], roles, limit, found, SUBSTRING_WEIGHT)
+            if roles == TALK or self._eligible <= SCAN_ROWS:
+                self._scan([t for t in words if len(t.text) < 3], roles, found, "1", SUBSTRING_WEIGHT)
         if not found.scores and (roles == TALK or self._eligible <= SCAN_ROWS):
             # Nothing at all: a damaged index can be silently empty, so look for oneself.
             self._scan(query.terms, roles, found, "1")
+            if roles == TALK:
+                self._find_multipart(query, found, "1")
         return found
+
+    def eligible(self, ids: Sequence[int], *, except_live_of: str = "") -> set[int]:
+        """Those of these messages that are in scope and in time, without what one session's agent has before it."""
+        active = "m.active = 1" if "active" in self._state.columns.messages else "1"
+        rows = self._state.rows(
+            f"""SELECT e.id FROM json_each(?) j CROSS JOIN temp.elig e ON e.id = j.value
+                CROSS JOIN messages m ON m.id = e.id WHERE NOT (m.session_id = ? AND {active})""",
+            (json.dumps(list(ids)), except_live_of),
+        )
+        return {row[0] for row in rows}
+
+    def rarity(self, query: Query, standing: Sequence[Sequence[Term]]) -> dict[Term, float]:
+        """What each term is worth (its idf), given the terms that stand in each candidate.
+
+        Words count by the profile's index, bigrams by the scope; a query of neither
+        (symbols, paths, phrases) by how many candidates hold each.
+        """
+        counted = [t for t in query.terms if t.kind in ("word", "gram")] or list(query.terms)
+        worth: dict[Term, float] = {}
+        for term in counted:
+            if term.kind == "word" and self._words.usable:
+                frequency, total = self.document_frequency(term), max(self._newest, self._eligible)
+            else:
+                frequency, total = sum(term in terms for terms in standing), max(self._eligible, len(standing))
+            worth[term] = math.log(1 + (max(total, frequency) - frequency + 0.5) / (frequency + 0.5))
+        return worth
 
     def document_frequency(self, term: Term) -> int:
         """In how many rows of the profile a word stands; for other terms a guess from their length."""
@@ -456,21 +532,18 @@ class KeywordLeg:
     def _expand(self, query: Query, terms: list[Term], roles: Sequence[str], found: Found) -> None:
         """Bigrams by the trigrams that begin with them (a text that ends in one is found by the one before)."""
         state = self._state
-        state.rows("DROP TABLE IF EXISTS temp.trigrams")
-        state.rows("CREATE VIRTUAL TABLE temp.trigrams USING fts5vocab('main', 'messages_fts_trigram', 'row')")
         pieces = [piece for piece, _ in query.shown]
         rows_of: dict[int, set[int]] = {}
         scanned: list[Term] = []
-        for i, term in enumerate(terms):
-            starts: list[str] = []
-            if len(term.text) == 2 and _RUN.fullmatch(term.text):
-                starts = [
-                    row[0]
-                    for row in state.rows(
-                        "SELECT term FROM temp.trigrams WHERE term >= ? AND term < ? LIMIT ?",
-                        (term.text, term.text + "\U0010ffff", MAX_EXPANSION + 1),
-                    )
-                ]
+        try:
+            state.rows("DROP TABLE IF EXISTS temp.trigrams")
+            state.rows("CREATE VIRTUAL TABLE temp.trigrams USING fts5vocab('main', 'messages_fts_trigram', 'row')")
+            begun = [self._trigrams_of(term) for term in terms]
+        except sqlite3.Error as error:
+            found.skipped.append("too_slow" if "interrupted" in str(error) else "index_damaged")
+            self._scan(terms, roles, found, "1")
+            return
+        for i, (term, starts) in enumerate(zip(terms, begun, strict=True)):
             if not starts or len(starts) > MAX_EXPANSION:
                 scanned.append(term)
                 continue
@@ -512,6 +585,16 @@ class KeywordLeg:
         if self._cron != "[]":
             self._scan(terms, roles, found, "1", cron=True)
 
+    def _trigrams_of(self, term: Term) -> list[str]:
+        """The trigrams of the index that begin with a bigram; none for a term that is no bigram."""
+        if len(term.text) != 2 or not _RUN.fullmatch(term.text):
+            return []
+        rows = self._state.rows(
+            "SELECT term FROM temp.trigrams WHERE term >= ? AND term < ? LIMIT ?",
+            (term.text, term.text + "\U0010ffff", MAX_EXPANSION + 1),
+        )
+        return [row[0] for row in rows]
+
     def _scan(
         self,
         terms: Sequence[Term],
@@ -528,7 +611,11 @@ class KeywordLeg:
             return
         cased = any(p != p.upper() for p in patterns)
         column = "lower(m.content)" if cased else "m.content"
-        mask = " | ".join(f"((instr({column}, ?{i + 1}) > 0) << {i})" for i in range(len(patterns)))
+        holds = [f"instr({column}, ?{i + 1}) > 0" for i in range(len(patterns))]
+        for i, term in enumerate(terms[: len(patterns)]):
+            if term.kind == "word" and len(term.text) < 3:  # `v2`, and not every word that has these letters
+                holds[i] = f"' ' || {column} || ' ' GLOB '*[^a-z0-9]' || ?{i + 1} || '[^a-z0-9]*'"
+        mask = " | ".join(f"(({held}) << {i})" for i, held in enumerate(holds))
         names = ", ".join(f"?{len(patterns) + i + 1}" for i in range(len(roles)))
         source = "temp.elig e CROSS JOIN messages m ON m.id = e.id"
         if cron:
@@ -547,21 +634,30 @@ class KeywordLeg:
             return
         self._score_masks(rows, len(patterns), found, weight)
 
-    def _find_multipart(self, query: Query, found: Found) -> None:
-        """Rows stored as JSON hide their CJK behind escapes and end at a NUL for LIKE: decode them here."""
-        if not self._words.usable:
-            return
+    def _find_multipart(self, query: Query, found: Found, where: str = "") -> None:
+        """Rows stored as JSON hide their CJK behind escapes and end at a NUL for LIKE: decode them here.
+
+        They are known by their first token in the index, or by reading the rows `where` it does not help.
+        """
+        columns = f"m.id, m.role, CASE WHEN length(CAST(m.content AS BLOB)) < {MULTIPART_BYTES // 4} THEN m.content END"
+        stored = "m.role IN (?, ?) AND instr(m.content, ?) = 1 ORDER BY m.id DESC LIMIT ?"
+        bound = (*TALK, MULTIPART, MULTIPART_ROWS)
         try:
-            rows = self._state.rows(
-                f"""SELECT m.id, m.role, CASE WHEN length(CAST(m.content AS BLOB)) < {MULTIPART_BYTES // 4}
-                        THEN m.content END
-                    FROM messages_fts f CROSS JOIN temp.elig e ON e.id = f.rowid
-                    CROSS JOIN messages m ON m.id = e.id
-                    WHERE f.messages_fts MATCH ? AND m.role IN (?, ?) AND instr(m.content, ?) = 1
-                    ORDER BY m.id DESC LIMIT ?""",
-                ("{content} : ^ json" if self._words.content_only else "^ json", *TALK, MULTIPART, MULTIPART_ROWS),
-            )
-        except sqlite3.Error:
+            if where or not self._words.usable:
+                rows = self._state.rows(
+                    f"""SELECT {columns} FROM temp.elig e CROSS JOIN messages m ON m.id = e.id
+                        WHERE {where or "1"} AND {stored}""",
+                    bound,
+                )
+            else:
+                rows = self._state.rows(
+                    f"""SELECT {columns} FROM messages_fts f CROSS JOIN temp.elig e ON e.id = f.rowid
+                        CROSS JOIN messages m ON m.id = e.id WHERE f.messages_fts MATCH ? AND {stored}""",
+                    ("{content} : ^ json" if self._words.content_only else "^ json", *bound),
+                )
+        except sqlite3.Error as error:
+            if not where and "interrupted" not in str(error):
+                self._find_multipart(query, found, "1")
             return
         masks, read = [], 0
         for row_id, role, content in rows:

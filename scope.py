@@ -119,6 +119,10 @@ class Everywhere:
     def is_hidden(self, root: str) -> bool:
         return root in self._hidden
 
+    def kept(self) -> list[str]:
+        """Roots of the conversations whose messages may be found at all."""
+        return [root for root in self.roots if root not in self._internal and root not in self._hidden]
+
     def readable(self, caller: Caller) -> Iterable[str]:
         """Roots of the conversations this caller may read, whatever their project."""
         for root in self.roots:
@@ -209,20 +213,30 @@ def choose_project(named: str | None, caller: Caller, everywhere: Everywhere) ->
         if matches:
             p = matches[0]
             return ProjectRef("explicit", p.id, p.name, p.id, p.primary_path or "")
-    key = f"auto:{path_key(name)}"
-    for root in everywhere.readable(caller):
-        if (ref := everywhere.ref(root)).key == key:
-            return ref
+    automatic = {
+        ref.key: ref for root in everywhere.readable(caller) if (ref := everywhere.ref(root)).kind == "auto"
+    }
+    if (key := f"auto:{path_key(name)}") in automatic:
+        return automatic[key]
+    named_so = [ref for ref in automatic.values() if ref.name.casefold() == name.casefold()]
+    if len(named_so) == 1:
+        return named_so[0]
+    if named_so:
+        raise AmbiguousProject(
+            f"{len(named_so)} repositories are named {name[:80]!r}: use one of these paths.",
+            candidates=[{"id": ref.id, "name": ref.name} for ref in named_so[:CANDIDATES]],
+        )
     archived = any(name in (p.id, p.slug, p.name) for p in everywhere.projects if p.archived)
     raise UnknownProject(
         f"Project {name[:80]!r} is archived and owns no conversations."
         if archived
         else f"No project has the id, slug, name or path {name[:80]!r}; these exist.",
-        candidates=_projects_with_conversations(caller, everywhere),
+        candidates=with_conversations(caller, everywhere),
     )
 
 
-def _projects_with_conversations(caller: Caller, everywhere: Everywhere) -> list[dict[str, Any]]:
+def with_conversations(caller: Caller, everywhere: Everywhere) -> list[dict[str, Any]]:
+    """The projects that own most of what this caller may read, for an answer that asks for a name."""
     counts: dict[str, tuple[ProjectRef, int]] = {}
     for root in everywhere.readable(caller):
         ref = everywhere.ref(root)

@@ -25,7 +25,6 @@ Connect = Callable[..., sqlite3.Connection]
 BUSY_MS = 1_500
 RETRIES, RETRY_S = 3, 0.05
 MAX_CONTENT = 200_000  # characters of one message read at once
-MAX_LINEAGE = 1_000  # segments; chains of about 180 are reported from the field
 
 
 class Session(NamedTuple):
@@ -77,7 +76,11 @@ class State:
         self.path = home / "state.db"
         self.deadline = deadline
         self._connect = connect
-        if not self.path.is_file():
+        try:
+            there = self.path.is_file()
+        except OSError as error:
+            raise StateUnreadable(explain(error)) from error
+        if not there:
             raise StateUnreadable(f"There is no state.db in {home.name}: no conversation has been stored yet.")
         self._db = self._open("mode=ro")
         try:
@@ -143,6 +146,10 @@ class State:
             try:
                 return self._db.execute(sql, params).fetchall()
             except sqlite3.OperationalError as error:
+                if "UTF-8" in str(error) and self._db.text_factory is str:
+                    # Some other program wrote it; the rest is still read.
+                    self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+                    continue
                 transient = "locked" in str(error) or "busy" in str(error) or "disk I/O error" in str(error)
                 if not transient or attempt == RETRIES:
                     raise
@@ -242,14 +249,36 @@ class State:
         found = self.messages(ids)
         return [found[i] for i in ids if i in found]
 
+    def conversation(self, session_ids: Sequence[str]) -> list[Message]:
+        """The user and assistant messages of these rows that a person may still see, oldest first."""
+        sql = f"""SELECT {self.message_columns()} FROM json_each(?) j CROSS JOIN messages m ON m.session_id = j.value
+            WHERE m.role IN ('user', 'assistant') AND m.content <> '' AND {self.shown()} ORDER BY m.id"""
+        return [Message._make(row) for row in self.rows(sql, (_json_list(session_ids),))]
+
+    def order(self, session_ids: Sequence[str]) -> list[tuple[str, int]]:
+        """(session, message id) of what `conversation` would give, without reading the texts."""
+        sql = f"""SELECT m.session_id, m.id FROM json_each(?) j CROSS JOIN messages m ON m.session_id = j.value
+            WHERE m.role IN ('user', 'assistant') AND {self.live_or_compacted()} ORDER BY m.id"""
+        return [(row[0], row[1]) for row in self.rows(sql, (_json_list(session_ids),))]
+
+    def counts(self, session_ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
+        """(session, active, rows, newest id) of these sessions, from the index alone where it covers it."""
+        active = "coalesce(m.active, 0)" if "active" in self.columns.messages else "1"
+        sql = f"""SELECT m.session_id, {active}, count(*), max(m.id) FROM json_each(?) j
+            CROSS JOIN messages m ON m.session_id = j.value GROUP BY 1, 2"""
+        return [(row[0], row[1], row[2], row[3]) for row in self.rows(sql, (_json_list(session_ids),))]
+
     def excerpt(self, message_id: int, pattern: str) -> str:
-        """The part of a very long message around the first place where `pattern` (lower case) stands."""
+        """The part of a very long message around the first place of `pattern` (lower case), its cut ends marked."""
+        room = MAX_CONTENT // 2
         rows = self.rows(
-            f"""SELECT substr(content, max(1, instr(lower(content), ?) - {MAX_CONTENT // 4}), {MAX_CONTENT // 2})
-                FROM messages WHERE id = ?""",
+            f"""SELECT substr(content, start, {room}), start > 1, start + {room} <= length(content)
+                FROM (SELECT content, max(1, instr(lower(content), ?) - {room // 2}) AS start
+                      FROM messages WHERE id = ?)""",
             (pattern, message_id),
         )
-        return str(rows[0][0] or "") if rows else ""
+        piece, cut_before, cut_after = rows[0] if rows else ("", 0, 0)
+        return ("… " if cut_before else "") + str(piece or "") + (" …" if cut_after else "")
 
     def live_contents(self, session_id: str) -> list[tuple[str, object]]:
         """(role, content) of what a conversation's agent still has before it."""
@@ -338,9 +367,7 @@ class Lineages:
                 continue
             if s.branched_from == s.parent_id:
                 self.branches[s.parent_id].append(s.id)
-            root = self._walk(s)
-            if root != s.id:
-                self._root[s.id] = root
+            self._walk(s)
         continued = set(self._root.values())
         if continued:
             for s in sessions:  # oldest first
@@ -348,17 +375,17 @@ class Lineages:
                 if root in continued:
                     self._members.setdefault(root, []).append(s.id)
 
-    def _walk(self, session: Session) -> str:
-        seen = {session.id}
-        while len(seen) <= MAX_LINEAGE:
+    def _walk(self, session: Session) -> None:
+        """Note the root of a row and of all rows on the way there; a circle ends where it closes."""
+        seen: set[str] = set()
+        while session.id not in self._root:
+            seen.add(session.id)
             parent = self.by_id.get(session.parent_id)
             if parent is None or parent.id in seen or not continues(session, parent):
                 break
-            if parent.id in self._root:
-                return self._root[parent.id]
-            seen.add(parent.id)
             session = parent
-        return session.id
+        root = self._root.get(session.id, session.id)
+        self._root.update(dict.fromkeys(seen - {root}, root))
 
     def root(self, session_id: str) -> str:
         """The first row of the conversation a row belongs to."""

@@ -16,9 +16,10 @@ MULTIPART = "\0json:"  # how Hermes stores a list or dict in `content`
 # Control, bidi and tag characters, zero-width spaces: invisible, and able to reorder
 # or smuggle text. The zero-width joiner stays, emoji need it.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff"
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+_LINE_END = re.compile("\r\n|[\r\x0b\x0c\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _ACCENTS = re.compile("[\u0300-\u036f]")
@@ -33,9 +34,11 @@ _MERGED = re.compile(r"\[PRIOR CONTEXT\b[^\]\n]*\]\s*(.*?)\[END OF PRIOR CONTEXT
 
 _SKILL = "[IMPORTANT: The user has invoked the "
 _SKILL_SAID = "The user has provided the following instruction alongside the skill invocation:"
-_BUNDLE_SAID = re.compile(r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.S)
+_BUNDLE_SAID = "\nUser instruction: "
+_BUNDLE_SKILLS = "\n\n[Loaded as part of the "
 _AUTOLOADED = re.compile(r'\[IMPORTANT: The "[^"\n]*" skill is auto-loaded')
 _AUTOLOADED_END = "then run them with the terminal tool using the absolute path."
+_STEER = re.compile(r"\[OUT-OF-BAND USER MESSAGE\b[^\]\n]*\]\n(.*?)(?:\[/OUT-OF-BAND USER MESSAGE\]|\Z)", re.S)
 
 # Whole messages that nobody typed and nobody answered.
 _SYNTHETIC = (
@@ -72,7 +75,7 @@ def clean(text: str) -> str:
     """Without ANSI sequences, control, bidi and tag characters; a lone surrogate becomes U+FFFD."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    text = _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = _UNSEEN.sub("", _LINE_END.sub("\n", text))
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -126,23 +129,28 @@ def _unscaffolded(text: str) -> str:
     while text.startswith(_SUMMARY):
         end = _SUMMARY_END.search(text)
         text = text[end.end() :].strip() if end else ""
+    steer = _STEER.match(text)
+    if steer:
+        text = steer.group(1).strip()
     if text.startswith(_SYNTHETIC) or _SYNTHETIC_COUNTED.match(text):
         return ""
-    if text.startswith(_SKILL):
-        text = _skill_instruction(text)
-    elif _AUTOLOADED.match(text):
-        text = text.rpartition(_AUTOLOADED_END)[2].strip() if _AUTOLOADED_END in text else ""
-    while _NOTE.match(text):
-        text = _after_note(text)
+    while True:  # a schedule's notes stand on both sides of its skills
+        if text.startswith(_SKILL):
+            text = _skill_instruction(text)
+        elif _AUTOLOADED.match(text):
+            text = text.rpartition(_AUTOLOADED_END)[2].strip() if _AUTOLOADED_END in text else ""
+        elif _NOTE.match(text):
+            text = _after_note(text)
+        else:
+            break
     attached = _ATTACHED.search(text)
     return text[: attached.start()] if attached else text
 
 
 def _skill_instruction(text: str) -> str:
-    """What the user typed beside a skill: the last marker's, since the body may quote it."""
+    """What the user typed beside a skill: the last marker's, since the body may quote it; a bundle's stands before."""
     if " skill bundle," in text[:400]:
-        found = _BUNDLE_SAID.search(text)
-        return found.group(1).strip() if found else ""
+        return text.partition(_BUNDLE_SKILLS)[0].partition(_BUNDLE_SAID)[2].strip()
     _, marker, after = text.rpartition(_SKILL_SAID)
     return after.split("\n\n[Runtime note:")[0].strip() if marker else ""
 
@@ -164,11 +172,11 @@ def fold(text: str) -> str:
 def cut(text: str, limit: int) -> str:
     """The beginning of `text` in at most `limit` characters, blank lines closed up."""
     text = re.sub(r"\n\s*\n+", "\n", text.strip())
-    return text if len(text) <= limit else text[: max(0, limit - 2)].rstrip() + " …"
+    return text if len(text) <= limit else (text[: max(0, limit - 2)].rstrip() + " …")[-limit:]
 
 
-def window(text: str, needles: Sequence[str], limit: int) -> str:
-    """At most `limit` characters of `text` around the place where most `needles` stand (folded)."""
+def window(text: str, needles: Sequence[str], limit: int, at: int = 0) -> str:
+    """At most `limit` characters of `text` around the place where most `needles` (folded) stand, else around `at`."""
     text = re.sub(r"\n\s*\n+", "\n", text.strip())
     if len(text) <= limit:
         return text
@@ -177,12 +185,12 @@ def window(text: str, needles: Sequence[str], limit: int) -> str:
         folded = text.lower() if len(text.lower()) == len(text) else text  # keep the offsets true
     places: list[tuple[int, str]] = []
     for needle in needles:
-        at = folded.find(needle)
-        while needle and at >= 0 and len(places) < 2_000:
-            places.append((at, needle))
-            at = folded.find(needle, at + len(needle))
+        found = folded.find(needle)
+        while needle and found >= 0 and len(places) < 2_000:
+            places.append((found, needle))
+            found = folded.find(needle, found + len(needle))
     places.sort()
-    best, best_score = 0, 0
+    best, best_score = at, 0
     room = int(limit * 0.7)
     right = 0
     for left, (start, _) in enumerate(places):
@@ -192,9 +200,12 @@ def window(text: str, needles: Sequence[str], limit: int) -> str:
         score = len({needle for _, needle in places[left:right]})
         if score > best_score:
             best, best_score = start, score
-    begin = max(0, min(best - limit // 4, len(text) - limit))
+    marks = 4  # characters of "… " and " …"
+    if limit <= 2 * marks:
+        return text[best : best + limit]
+    begin = max(0, min(best - limit // 4, len(text) - limit + marks))
     if begin:
         space = text.find(" ", begin, begin + 20)
         begin = space + 1 if space >= 0 else begin
-    piece = text[begin : begin + limit - 4]
-    return ("… " if begin else "") + piece.strip() + (" …" if begin + limit - 4 < len(text) else "")
+    piece = text[begin : begin + limit - marks]
+    return ("… " if begin else "") + piece.strip() + (" …" if begin + limit - marks < len(text) else "")

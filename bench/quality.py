@@ -69,6 +69,8 @@ def ask(
     home = evaluation_home(folder, one_project=one_project)
     rows = json.loads((home / "map.json").read_text(encoding="utf-8"))
     surroundings = Quiet(package.host.current(home=home))
+    if mode != "keyword":
+        index(home, surroundings)
     by_message: list[int | None] = []
     by_conversation: list[int | None] = []
     began = time.perf_counter()
@@ -91,6 +93,20 @@ def ask(
             print(f"  {by_message[-1]} {query['query']!r} -> {query['gold_messages'][:3]}")
     cost = 1000 * (time.perf_counter() - began) / max(1, len(queries))
     return Ranks(by_message), Ranks(by_conversation), cost
+
+
+def index(home: Path, surroundings: Any) -> int:
+    """Embed everything of a home; returns how many texts that took."""
+    package = load()
+    store = package.semantic.open_store(home)
+    with package.state.State(home) as state:
+        projects = package.state.read_projects(home)
+        attribution = package.attribution.Attribution(projects, surroundings.find_roots)
+        everywhere = package.scope.Everywhere(state.sessions(), attribution, projects)
+        indexer = package.indexing.Indexer(store, package.embeddings.LocalEmbedder())
+        indexer.catch_up(state, everywhere, everywhere.roots, {}, lambda: False)
+        done: int = indexer.encoded
+        return done
 
 
 def first(found: list[Any], gold: set[Any]) -> int | None:

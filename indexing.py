@@ -1,0 +1,307 @@
+"""Keep the vectors of a project's messages up to date: a little inside a search, the rest in the background.
+
+A conversation is planned again when its rows changed: its pieces are placed in
+the store, which owes a vector for each content it does not have yet. Debts are
+paid in batches under a budget, what the query is near to first, then the newest
+conversations. Two processes on one home share the debts, never one twice; the
+worker owns nothing but its claims.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .embeddings import Embedder, Piece, pieces
+from .errors import RecallError
+from .scope import Everywhere
+from .state import Connect, State
+from .text import said
+from .vectors import Coverage, Owner, Place, Plan, Store
+
+BATCH = 64  # texts embedded at once, and lost at most by a kill
+NEAR = 3  # messages beside a keyword hit that are embedded with it
+PLAN_GROUP = 25  # conversations planned in one transaction
+CHARS_PER_PIECE = 90.0  # a first guess of what is not planned yet; see bench/README.md
+WORKER_PAUSE_S = 0.02  # between the background worker's batches: the host comes first
+
+logger = logging.getLogger(__name__)
+
+Redact = Callable[[str], str]
+Over = Callable[[], bool]  # whether the time is up, or somebody said stop
+
+
+def store_path(home: Path) -> Path:
+    """Where the vectors of a home lie: a cache, left out of the host's backups."""
+    return home / "plugin-data" / "project-history-recall" / ".cache" / "embeddings.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a scope is. `unplanned` counts conversations not looked at yet; `rate` pieces a second."""
+
+    coverage: Coverage
+    unplanned: int
+    conversations: int
+    rate: float
+
+    @property
+    def complete(self) -> bool:
+        return not self.unplanned and not self.coverage.owed
+
+    @property
+    def share(self) -> float:
+        """The part of the scope that can be found by meaning, 0 to 1; a guess while conversations are unplanned."""
+        planned = self.conversations - self.unplanned
+        if not planned:
+            return 0.0
+        owed = self.coverage.owed
+        known = self.coverage.have + owed + self.coverage.abandoned
+        return (self.coverage.have / known if known else 1.0) * planned / self.conversations
+
+
+class Indexer:
+    """The vectors of one home with one embedder. Each thread that works uses its own.
+
+    `encoded` counts the texts this one embedded.
+    """
+
+    def __init__(self, store: Store, embedder: Embedder, redact: Redact | None = None) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._redact = redact
+        self._me = Owner.current()
+        self.fp = store.model(embedder.fingerprint, embedder.dim)
+        self.encoded = 0
+        self._spent = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Pieces a second so far in this indexer, 0 before the first."""
+        return self.encoded / self._spent if self._spent else 0.0
+
+    def stale(self, state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
+        """The stamps of those of these conversations whose rows changed since they were planned."""
+        now = stamps(state, everywhere, roots)
+        known = self._store.stamps(self.fp, roots)
+        return {root: stamp for root, stamp in now.items() if known.get(root) != stamp}
+
+    def plan(
+        self, state: State, everywhere: Everywhere, stale: dict[str, str], over: Over
+    ) -> dict[str, list[Piece]]:
+        """Plan changed conversations in this order until the time is up; returns their pieces."""
+        planned: dict[str, list[Piece]] = {}
+        group: list[Plan] = []
+        for root, stamp in stale.items():
+            if over() and (planned or group):
+                break
+            planned[root] = self.read(state, everywhere, root)
+            places = [Place(p.message_id, p.offset, p.length, p.key) for p in planned[root]]
+            group.append(Plan(root, stamp, places, parents(everywhere, root)))
+            if len(group) >= PLAN_GROUP:
+                self._store.plan_all(self.fp, group)
+                group = []
+        if group:
+            self._store.plan_all(self.fp, group)
+        return planned
+
+    def read(self, state: State, everywhere: Everywhere, root: str) -> list[Piece]:
+        """The pieces of a conversation as its rows are now, copies left out."""
+        seen: set[str] = set()
+        talk: list[tuple[int, str]] = []
+        for message in state.conversation(everywhere.lineages.members(root)):
+            text = said(message.role, message.content)
+            if text and self._redact:
+                text = self._redact(text)
+            if text and text not in seen:
+                seen.add(text)
+                talk.append((message.id, text))
+        return pieces(talk)
+
+    def pay(self, root: str, known: Sequence[Piece], keys: Iterable[bytes], over: Over, pause: float = 0.0) -> bool:
+        """Embed these contents of a conversation until the time is up; False then."""
+        texts = {piece.key: piece.text for piece in known}
+        todo = list(dict.fromkeys(key for key in keys if key in texts))
+        while todo:
+            if over():
+                return False
+            mine = self._store.claim(self.fp, self._me, root, todo[:BATCH])
+            if not mine:
+                todo = todo[BATCH:]
+                continue
+            self._embed(root, mine, texts)
+            taken = set(mine)
+            todo = [key for key in todo if key not in taken]
+            if pause:
+                time.sleep(pause)
+        return True
+
+    def _embed(self, root: str, keys: Sequence[bytes], texts: dict[bytes, str]) -> None:
+        began = time.monotonic()
+        try:
+            vectors = self._embedder.encode([texts[key] for key in keys])
+            self._store.done(self.fp, self._me, root, list(zip(keys, vectors, strict=True)))
+        except RecallError:  # nobody's fault but the embedder's or the store's: no attempt is counted
+            self._store.release(self.fp, self._me)
+            raise
+        except Exception as error:
+            logger.warning("%d pieces could not be embedded: %s", len(keys), type(error).__name__)
+            self._store.fail(self.fp, self._me, root, keys, type(error).__name__)
+            return
+        self.encoded += len(keys)
+        self._spent += time.monotonic() - began
+
+    def catch_up(
+        self,
+        state: State,
+        everywhere: Everywhere,
+        roots: Sequence[str],
+        hits: dict[str, list[int]],
+        over: Over,
+    ) -> Progress:
+        """Bring a scope forward until the time is up: `hits` (conversation to message ids) and what lies
+        beside them first, then the newest conversations. Returns how far it is."""
+        stale = self.stale(state, everywhere, roots)
+        order = [*(r for r in hits if r in stale), *(r for r in roots if r in stale and r not in hits)]
+        first = {r: stale[r] for r in order if r in hits}
+        planned = self.plan(state, everywhere, first, over) if first else {}
+        owed = self._store.owed(self.fp, list(hits)) if hits else {}
+        in_time = True
+        for root, ids in hits.items():
+            if not in_time or not owed.get(root):
+                continue
+            known = planned.get(root) or self.read(state, everywhere, root)
+            planned[root] = known
+            waiting = set(owed[root])
+            in_time = self.pay(root, known, [k for k in beside(known, ids) if k in waiting], over)
+        rest = [r for r in order if r not in planned]
+        for start in range(0, len(rest), PLAN_GROUP):
+            if over():
+                break
+            some = rest[start : start + PLAN_GROUP]
+            planned.update(self.plan(state, everywhere, {r: stale[r] for r in some}, over))
+            for root in some:
+                if root in planned and not self.pay(root, planned[root], [p.key for p in planned[root]], over):
+                    break
+        if not over():
+            for root, keys in self._store.owed(self.fp, roots).items():
+                known = planned.get(root) or self.read(state, everywhere, root)
+                if not self.pay(root, known, keys, over):
+                    break
+        unplanned = sum(1 for r in stale if r not in planned)
+        return Progress(self._store.coverage(self.fp, roots), unplanned, len(roots), self.rate)
+
+    def work(self, state: State, everywhere: Everywhere, roots: Sequence[str], stop: threading.Event) -> None:
+        """Pay everything that is owed in a scope, then sweep what is gone. The background's whole life."""
+        try:
+            stale = self.stale(state, everywhere, roots)
+            for root in roots:
+                if stop.is_set():
+                    return
+                planned = self.plan(state, everywhere, {root: stale[root]}, stop.is_set) if root in stale else {}
+                owed = self._store.owed(self.fp, [root]).get(root)
+                if not owed:
+                    continue
+                known = planned.get(root) or self.read(state, everywhere, root)
+                self.pay(root, known, owed, stop.is_set, WORKER_PAUSE_S)
+            self._store.keep(everywhere.kept())
+            self._store.tidy()
+        finally:
+            self._store.release(self.fp, self._me)
+
+
+def beside(known: Sequence[Piece], ids: Sequence[int]) -> list[bytes]:
+    """The keys of these messages, best first, and of those within `NEAR` of them."""
+    order = list(dict.fromkeys(piece.message_id for piece in known))
+    at = {message_id: i for i, message_id in enumerate(order)}
+    keys: dict[int, list[bytes]] = {}
+    for piece in known:
+        keys.setdefault(piece.message_id, []).append(piece.key)
+    wanted: dict[bytes, None] = {}
+    for message_id in ids:
+        here = at.get(message_id)
+        if here is None:
+            continue
+        for step in sorted(range(-NEAR, NEAR + 1), key=abs):
+            if 0 <= here + step < len(order):
+                wanted.update(dict.fromkeys(keys[order[here + step]]))
+    return list(wanted)
+
+
+def parents(everywhere: Everywhere, root: str) -> list[str]:
+    """The conversation a branch was taken from: it holds the same contents."""
+    session = everywhere.by_id[root]
+    if session.branched_from and session.branched_from in everywhere.by_id:
+        return [everywhere.lineages.root(session.branched_from)]
+    return []
+
+
+def stamps(state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
+    """For each conversation what changes when its rows do: how many are live and not, and the newest."""
+    members = {root: everywhere.lineages.members(root) for root in roots}
+    counts: dict[str, list[tuple[int, int, int]]] = {}
+    for session_id, active, count, newest in state.counts([m for ms in members.values() for m in ms]):
+        counts.setdefault(session_id, []).append((active, count, newest))
+    found = {}
+    for root, rows in members.items():
+        told = [(m, sorted(counts[m])) for m in rows if m in counts]
+        found[root] = hashlib.blake2b(json.dumps(told).encode(), digest_size=12).hexdigest()
+    return found
+
+
+# -- the background worker --------------------------------------------------
+
+
+_workers: dict[Path, tuple[threading.Thread, threading.Event]] = {}
+_lock = threading.Lock()
+
+
+def start_worker(
+    home: Path,
+    store: Store,
+    embedder: Embedder,
+    redact: Redact | None,
+    connect: Connect,
+    everywhere: Everywhere,
+    roots: Sequence[str],
+) -> bool:
+    """Go on in the background, at most one worker a home; whether one is at work now."""
+
+    def work() -> None:
+        try:
+            with State(home, connect=connect) as state:
+                Indexer(store, embedder, redact).work(state, everywhere, roots, stop)
+        except (RecallError, sqlite3.Error) as error:
+            logger.info("background indexing ended: %s", error)
+        except Exception:
+            logger.exception("background indexing failed")
+
+    with _lock:
+        at_work = _workers.get(home)
+        if at_work and at_work[0].is_alive():
+            return True
+        stop = threading.Event()
+        # The profile of this call is in its context variables; a bare thread would lose it.
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(work,), name="project-history-recall", daemon=True)
+        _workers[home] = (thread, stop)
+        thread.start()
+    return True
+
+
+def stop_workers(timeout: float = 5.0) -> None:
+    """Ask every worker to end and wait: an orderly exit gives its claims back."""
+    with _lock:
+        running = list(_workers.values())
+    for _, stop in running:
+        stop.set()
+    for thread, _ in running:
+        thread.join(timeout)
