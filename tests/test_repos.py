@@ -311,7 +311,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Every folder of a generated tree, those inside `.git` and behind symlinks too."""
     top = tmp_path_factory.mktemp("generated").resolve() / "tree"
     top.mkdir()
-    grow(top, random.Random(2), 90)
+    grow(top, random.Random(2), 60)
     found = []
     for folder, folders, _ in os.walk(top):
         if Path(folder).name in ("objects", "hooks", "logs", "info"):
@@ -376,6 +376,7 @@ def test_somebody_else_s_repository_counts_where_the_settings_name(
 ) -> None:
     home = foreign / str([*SAFE].index(said))
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
     root = str(home / "theirs")
     assert RepoRoots()(f"{root}/src") == (Roots(root, root) if SAFE[said][1] else None)
 
