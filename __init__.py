@@ -173,7 +173,7 @@ def _answered(work: Callable[[], dict[str, Any]], what: str = "search") -> str:
 
 def _error(code: str, message: str, extra: dict[str, Any]) -> dict[str, Any]:
     """An error's answer. Names in it come from data, so they are made one clean line each."""
-    told = {"notice": search.NOTICE, "success": False, "error": code, "message": one_line(message, 600)}
+    told: dict[str, Any] = {"notice": search.NOTICE, "success": False, "error": code, "message": one_line(message, 600)}
     for key, rows in extra.items():
         told[key] = [
             {k: one_line(v, 400) if isinstance(v, str) else v for k, v in row.items() if v not in (None, "")}

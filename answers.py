@@ -7,7 +7,6 @@ then defanged; titles and names are one clean line each.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -79,12 +78,17 @@ def _whole_secrets(text: str, redact: Redact) -> str:
     safe = redact(text)
     begin, end, marks = 0, len(safe), ["", ""]
     if text.startswith("… "):
-        begin = end - len(os.path.commonprefix([safe[::-1], redact(text[EDGE_CHARS:])[::-1]]))
+        begin = end - _common(safe[::-1], redact(text[EDGE_CHARS:])[::-1])
         marks[0] = "… "
     if text.endswith(" …"):
-        end = len(os.path.commonprefix([safe, redact(text[:-EDGE_CHARS])]))
+        end = _common(safe, redact(text[:-EDGE_CHARS]))
         marks[1] = " …"
     return marks[0] + safe[begin:end] + marks[1]
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def when(timestamp: float) -> str:
@@ -149,7 +153,7 @@ class Show:
         if hit.context and context:
             shown["context"] = [self.beside(m, words, context) for m, words in hit.context]
         if hit.matched:
-            shown["matched"] = [one_line(word) for word in hit.matched[:8]]
+            shown["matched"] = [self._name(word) for word in hit.matched[:8]]
         if hit.newest:
             shown["newest"] = True
         if hit.ends and ends:

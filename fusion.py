@@ -17,7 +17,7 @@ K = 5
 SEMANTIC_WEIGHT = 0.5
 GATE = (0.1, 0.3)  # coverage at which the keyword leg begins to count, and counts in full
 NEIGHBOURS = (0.15, 0.05)  # of a keyword score, to the messages one and two away
-CONVERSATION = 0.5  # of the mean of a conversation's three best, to each of its candidates
+CONVERSATION = 0.3  # of the mean of a conversation's three best, to each of its candidates
 COVERAGE_FLOOR = 0.3  # a keyword score counts times this plus the coverage
 POOL = 200  # messages a leg brings
 

@@ -27,9 +27,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+from .attribution import Roots
 from .config_schema import Settings
 from .errors import MoveFailed
-from .repos import RepoRoots, Roots
+from .repos import RepoRoots
 
 PLUGIN = "project-history-recall"
 SETTINGS = ("max_result_chars", "owner_chats", "embedding_provider", "index_budget_s")
@@ -68,7 +69,7 @@ def live_variables(session_id: str | None) -> dict[str, str]:
     `session_id` is the handler's own argument; inside `execute_code` the host
     passes none and binds HERMES_SESSION_ID instead.
     """
-    get = _probe("gateway.session_context", "get_session_env") or (lambda name, default="": os.environ.get(name, default))
+    get = _probe("gateway.session_context", "get_session_env") or os.environ.get
     return {
         "session_id": (session_id or get("HERMES_SESSION_ID", "") or "").strip(),
         "platform": get("HERMES_SESSION_PLATFORM", "") or "",

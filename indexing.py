@@ -9,6 +9,7 @@ worker owns nothing but its claims.
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import hashlib
 import json
@@ -81,18 +82,24 @@ class Indexer:
         self._me = Owner.current()
         self.fp = store.model(embedder.fingerprint, embedder.dim)
         self.encoded = 0
+        self._timed = 0
         self._spent = 0.0
 
     @property
     def rate(self) -> float:
-        """Pieces a second so far in this indexer, 0 before the first."""
-        return self.encoded / self._spent if self._spent else 0.0
+        """Pieces a second so far in this indexer, 0 before the second batch: the first loads the model."""
+        return self._timed / self._spent if self._spent else 0.0
 
     def stale(self, state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
         """The stamps of those of these conversations whose rows changed since they were planned."""
-        now = stamps(state, everywhere, roots)
         known = self._store.stamps(self.fp, roots)
+        now = self._stamps(state, everywhere, roots)
         return {root: stamp for root, stamp in now.items() if known.get(root) != stamp}
+
+    def _stamps(self, state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
+        # Who has no redactor plans other contents, which who has one cannot pay.
+        kind = "redacted:" if self._redact else ""
+        return {root: kind + stamp for root, stamp in stamps(state, everywhere, roots).items()}
 
     def plan(
         self, state: State, everywhere: Everywhere, stale: dict[str, str], over: Over
@@ -101,11 +108,11 @@ class Indexer:
         planned: dict[str, list[Piece]] = {}
         group: list[Plan] = []
         for root, stamp in stale.items():
-            if over() and (planned or group):
+            if (planned or group) and over():
                 break
             planned[root] = self.read(state, everywhere, root)
             places = [Place(p.message_id, p.offset, p.length, p.key) for p in planned[root]]
-            group.append(Plan(root, stamp, places, parents(everywhere, root)))
+            group.append(Plan(root, stamp, places, relatives(everywhere, root)))
             if len(group) >= PLAN_GROUP:
                 self._store.plan_all(self.fp, group)
                 group = []
@@ -125,6 +132,14 @@ class Indexer:
                 seen.add(text)
                 talk.append((message.id, text))
         return pieces(talk)
+
+    def _known(
+        self, state: State, everywhere: Everywhere, root: str, planned: dict[str, list[Piece]]
+    ) -> list[Piece]:
+        """The pieces of a conversation that is about to be paid."""
+        if relatives(everywhere, root):  # they may have vectors by now, which planning again copies
+            planned.update(self.plan(state, everywhere, self._stamps(state, everywhere, [root]), lambda: False))
+        return planned.get(root) or self.read(state, everywhere, root)
 
     def pay(self, root: str, known: Sequence[Piece], keys: Iterable[bytes], over: Over, pause: float = 0.0) -> bool:
         """Embed these contents of a conversation until the time is up; False then."""
@@ -156,8 +171,10 @@ class Indexer:
             logger.warning("%d pieces could not be embedded: %s", len(keys), type(error).__name__)
             self._store.fail(self.fp, self._me, root, keys, type(error).__name__)
             return
+        if self.encoded:
+            self._timed += len(keys)
+            self._spent += time.monotonic() - began
         self.encoded += len(keys)
-        self._spent += time.monotonic() - began
 
     def catch_up(
         self,
@@ -178,8 +195,7 @@ class Indexer:
         for root, ids in hits.items():
             if not in_time or not owed.get(root):
                 continue
-            known = planned.get(root) or self.read(state, everywhere, root)
-            planned[root] = known
+            known = planned[root] = self._known(state, everywhere, root, planned)
             waiting = set(owed[root])
             in_time = self.pay(root, known, [k for k in beside(known, ids) if k in waiting], over)
         rest = [r for r in order if r not in planned]
@@ -189,18 +205,23 @@ class Indexer:
             some = rest[start : start + PLAN_GROUP]
             planned.update(self.plan(state, everywhere, {r: stale[r] for r in some}, over))
             for root in some:
-                if root in planned and not self.pay(root, planned[root], [p.key for p in planned[root]], over):
+                if root not in planned:
+                    continue
+                known = self._known(state, everywhere, root, planned)
+                if not self.pay(root, known, [p.key for p in known], over):
                     break
         if not over():
             for root, keys in self._store.owed(self.fp, roots).items():
-                known = planned.get(root) or self.read(state, everywhere, root)
+                known = self._known(state, everywhere, root, planned)
                 if not self.pay(root, known, keys, over):
                     break
+        if not over() and self._store.keep(everywhere.kept()):
+            self._store.tidy()
         unplanned = sum(1 for r in stale if r not in planned)
         return Progress(self._store.coverage(self.fp, roots), unplanned, len(roots), self.rate)
 
     def work(self, state: State, everywhere: Everywhere, roots: Sequence[str], stop: threading.Event) -> None:
-        """Pay everything that is owed in a scope, then sweep what is gone. The background's whole life."""
+        """Pay everything that is owed in a scope. The background's whole life."""
         try:
             stale = self.stale(state, everywhere, roots)
             for root in roots:
@@ -210,10 +231,9 @@ class Indexer:
                 owed = self._store.owed(self.fp, [root]).get(root)
                 if not owed:
                     continue
-                known = planned.get(root) or self.read(state, everywhere, root)
+                known = self._known(state, everywhere, root, planned)
                 self.pay(root, known, owed, stop.is_set, WORKER_PAUSE_S)
-            self._store.keep(everywhere.kept())
-            self._store.tidy()
+            self._store.tidy()  # the next search sweeps: it knows which conversations there are by then
         finally:
             self._store.release(self.fp, self._me)
 
@@ -236,12 +256,12 @@ def beside(known: Sequence[Piece], ids: Sequence[int]) -> list[bytes]:
     return list(wanted)
 
 
-def parents(everywhere: Everywhere, root: str) -> list[str]:
-    """The conversation a branch was taken from: it holds the same contents."""
-    session = everywhere.by_id[root]
-    if session.branched_from and session.branched_from in everywhere.by_id:
-        return [everywhere.lineages.root(session.branched_from)]
-    return []
+def relatives(everywhere: Everywhere, root: str) -> list[str]:
+    """The conversation a branch was taken from, and the branches taken: they hold the same contents."""
+    lineages = everywhere.lineages
+    kin = [everywhere.by_id[root].branched_from]
+    kin += [branch for member in lineages.members(root) for branch in lineages.branches.get(member, ())]
+    return list(dict.fromkeys(lineages.root(i) for i in kin if i in everywhere.by_id))
 
 
 def stamps(state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
@@ -288,6 +308,8 @@ def start_worker(
         at_work = _workers.get(home)
         if at_work and at_work[0].is_alive():
             return True
+        if not _workers:
+            atexit.register(stop_workers, 2.0)
         stop = threading.Event()
         # The profile of this call is in its context variables; a bare thread would lose it.
         context = contextvars.copy_context()

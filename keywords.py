@@ -189,13 +189,13 @@ def parse(text: str) -> Query:
         for piece, terms in pieces:
             (stopped if _is_function_word(piece, terms) else shown).append((piece, terms))
     shown = list(dict.fromkeys(shown or stopped))
-    terms = list(dict.fromkeys(t for _, ts in shown for t in ts))
-    grams = [t for t in terms if t.kind in ("gram", "short")]
-    others = [t for t in terms if t.kind not in ("gram", "short")]
+    every = list(dict.fromkeys(t for _, ts in shown for t in ts))
+    grams = [t for t in every if t.kind in ("gram", "short")]
+    others = [t for t in every if t.kind not in ("gram", "short")]
     if len(others) > MAX_TERMS:  # a pasted log: its longest words say most
         others = sorted(others, key=lambda t: -len(t.text))[:MAX_TERMS]
     kept = frozenset([*others, *grams[:MAX_GRAMS]])
-    return Query(tuple(t for t in terms if t in kept), tuple(e for e in excluded if e), tuple(shown))
+    return Query(tuple(t for t in every if t in kept), tuple(e for e in excluded if e), tuple(shown))
 
 
 def _quoted(phrase: str) -> list[tuple[str, tuple[Term, ...]]]:
@@ -241,7 +241,8 @@ def _latin(piece: str, *, glued: bool) -> list[tuple[str, tuple[Term, ...]]]:
     bare = piece.lstrip(_BRACKETS).rstrip(_BRACKETS + _EDGE + ".")
     short_form = re.fullmatch(r"(\w+?)(n?)['’](s|t|re|ve|ll|d|m)", bare, re.I)
     if short_form:  # "what's", "Anna's", "didn't"
-        bare = "not" if short_form.group(2) and short_form.group(3) == "t" else short_form.group(1) + short_form.group(2)
+        word, negated, end = short_form.groups()
+        bare = "not" if negated and end == "t" else word + negated
     if bare.isalnum():
         folded = fold(bare)
         word = Term("word", folded, stem(folded))
@@ -343,7 +344,7 @@ class KeywordLeg:
         state.rows("CREATE TEMP TABLE scope(id TEXT PRIMARY KEY) WITHOUT ROWID")
         state.rows("CREATE TEMP TABLE elig(id INTEGER PRIMARY KEY)")
         state.rows("INSERT OR IGNORE INTO temp.scope SELECT value FROM json_each(?)", (json.dumps(list(session_ids)),))
-        times, bound = "", []
+        times, bound = "", list[float]()
         if after is not None:
             times, bound = times + " AND m.timestamp >= ?", [*bound, after]
         if before is not None:
@@ -421,12 +422,10 @@ class KeywordLeg:
     def rarity(self, query: Query, standing: Sequence[Sequence[Term]]) -> dict[Term, float]:
         """What each term is worth (its idf), given the terms that stand in each candidate.
 
-        Words count by the profile's index, bigrams by the scope; a query of neither
-        (symbols, paths, phrases) by how many candidates hold each.
+        Words count by the profile's index; bigrams, symbols and phrases by how many candidates hold them.
         """
-        counted = [t for t in query.terms if t.kind in ("word", "gram")] or list(query.terms)
         worth: dict[Term, float] = {}
-        for term in counted:
+        for term in query.terms:
             if term.kind == "word" and self._words.usable:
                 frequency, total = self.document_frequency(term), max(self._newest, self._eligible)
             else:

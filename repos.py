@@ -148,8 +148,8 @@ def _trusted(paths: list[str], place: str) -> bool:
     if not hasattr(os, "geteuid"):
         return True
     me = os.geteuid()
-    sudo = os.environ.get("SUDO_UID", "") if me == 0 else ""
-    owners = {me, int(sudo)} if sudo.isdecimal() else {me}
+    invoker = os.environ.get("SUDO_UID", "") if me == 0 else ""
+    owners = {me, int(invoker)} if invoker.isdecimal() else {me}
     if all(os.lstat(path).st_uid in owners for path in paths):
         return True
     system = os.environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"

@@ -110,5 +110,6 @@ def _instant(value: str | None, name: str, now: datetime) -> float | None:
         return (moment if moment.tzinfo else moment.replace(tzinfo=None).astimezone()).timestamp()
     except (ValueError, OverflowError, OSError):
         raise BadTime(
-            f"`{name}` is an ISO date or date-time such as 2026-09-01 or 2026-09-01T14:30, or an age such as 24h, 7d, 2w."
+            f"`{name}` is an ISO date or date-time such as 2026-09-01 or 2026-09-01T14:30,"
+            " or an age such as 24h, 7d, 2w."
         ) from None

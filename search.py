@@ -18,7 +18,7 @@ from .answers import AROUND, Hit, Page, Redact, Show, fit, fit_around, inner, si
 from .attribution import Attribution, Roots
 from .config_schema import Settings
 from .errors import EmptyQuery, NotInProject, StateUnreadable
-from .fusion import POOL, SEMANTIC_WEIGHT, Candidate, fuse, nearest
+from .fusion import SEMANTIC_WEIGHT, Candidate, fuse, nearest
 from .keywords import Found, KeywordLeg, Query, parse
 from .request import Request
 from .scope import Caller, Everywhere, Reach, Scope, choose_project, resolve, with_conversations
@@ -34,8 +34,10 @@ FIRST_EMBEDDED = 40  # keyword hits that are embedded first, with what lies besi
 BATCHES = 8  # times that a context window reads further for want of messages
 FEW_HITS = 3  # under which the answer says what lies elsewhere
 STRONG = 0.5  # of the best score: what counts as being on the topic, and what a full conversation yields to
+PER_CONVERSATION = 4  # hits, before the others have had theirs
 CRON_WEIGHT = 0.5  # scheduled runs repeat themselves and drown what people said
 DEADLINE_S = 6.0  # after which a statement is interrupted; an answer takes at most 8 s
+GRACE_S = 1.2  # for reading what was found, however long finding took
 EXTRAS_S = 2.0  # seconds after which an answer stops looking for extras
 
 
@@ -140,34 +142,54 @@ def answer(
         query, found = looser, leg.find(looser)
     hits = _keyword_hits(scope, state, query, found, leg)
     meaning = _meaning(request, scope, state, semantic, leg, hits)
+    if state.deadline is not None:
+        state.deadline = max(state.deadline, time.monotonic() + GRACE_S)
     ranked, hits = _rank(request, scope, state, query, hits, meaning)
     page = _page(request, scope, state, ranked, hits)
     page.more = page.more or found.full
+    head.update(_topic(scope, ranked, hits, page, full=found.full))
+    try:
+        head.update(_extras(request, scope, state, leg, query, found, page))
+    except sqlite3.OperationalError as error:
+        if "interrupted" not in str(error):
+            raise
+        found.skipped.append("too_slow")
+    head.update(_status(meaning, request.mode, page.hits))
+    if found.skipped:
+        head["keyword_detail"] = _skipped(found.skipped)
+    return fit(request.exclude, head, page, settings.max_result_chars, show)
+
+
+def _extras(
+    request: Request, scope: Scope, state: State, leg: KeywordLeg, query: Query, found: Found, page: Page
+) -> dict[str, Any]:
+    """What makes the hits more useful, and what is said when there are few, as far as time allows."""
+    until = time.monotonic() + EXTRAS_S
+    if state.deadline is not None:
+        until = min(until, state.deadline)
     words = any(hit.matched for hit in page.hits)
     if len(page.hits) < request.limit or not words:
         tools = leg.find(query, roles=("tool",), limit=40)
         found.skipped += tools.skipped
         _add_tool_hits(request, scope, state, query, tools, page)
-    until = time.monotonic() + EXTRAS_S
-    head.update(_status(meaning))
-    head.update(_topic(scope, ranked, hits, page, full=found.full))
     _add_context(request, scope, state, page, until)
     _add_ends(scope, state, leg, page, until)
+    head: dict[str, Any] = {}
     if (len(page.hits) < FEW_HITS or not words) and scope.caller.reach is Reach.PROFILE:
         if request.session is None and time.monotonic() < until:
             head.update(_elsewhere(scope, state, query))
         left_out = {"hidden": scope.hidden, "no_folder": scope.no_folder}
         if any(left_out.values()):
             head["excluded"] = {k: v for k, v in left_out.items() if v}
-    if found.skipped:
-        head["keyword_detail"] = _skipped(found.skipped)
-    return fit(request.exclude, head, page, settings.max_result_chars, show)
+    return head
 
 
 def _head(request: Request, scope: Scope) -> dict[str, Any]:
     ref = scope.project
     project = {"kind": ref.kind, "id": one_line(ref.id, 400), "name": one_line(ref.name)}
-    if ref.because:
+    if scope.caller.reach is not Reach.PROFILE:
+        project["id"] = project["id"] if ref.kind == "explicit" else project["name"]  # no path of the owner's disk
+    elif ref.because:
         project["because"] = one_line(ref.because, 200)
     own = scope.everywhere.ref(scope.caller.acting_id).key if scope.caller.acting_id else ref.key
     if own != ref.key:
@@ -184,10 +206,18 @@ def _head(request: Request, scope: Scope) -> dict[str, Any]:
     return head
 
 
-def _status(meaning: Meaning) -> dict[str, str]:
-    told = {"semantic_status": meaning.status}
-    if meaning.detail:
-        told["semantic_detail"] = meaning.detail
+def _status(meaning: Meaning, mode: str = "keyword", hits: Sequence[Hit] = ()) -> dict[str, str]:
+    """How far the search by meaning is, and what that means for these hits."""
+    told: dict[str, str] = {"semantic_status": meaning.status}
+    details = [meaning.detail] if meaning.detail else []
+    if mode == "semantic" and meaning.status == "disabled":
+        details.append("The search by meaning is switched off (`embedding_provider: none`).")
+    if mode == "semantic" and hits and not meaning.similarities:
+        details.append("These hits were found by their words.")
+    if mode == "hybrid" and hits and not any(hit.matched for hit in hits):
+        details.append("No message holds these words; these are the nearest in meaning, which may be far.")
+    if details:
+        told["semantic_detail"] = " ".join(details)
     return told
 
 
@@ -209,7 +239,9 @@ def _home(head: dict[str, Any], scope: Scope, budget: int) -> dict[str, Any]:
         )
         listed = with_conversations(scope.caller, scope.everywhere)
         if listed:
-            head["candidates"] = [{**row, "id": one_line(row["id"], 400), "name": one_line(row["name"])} for row in listed]
+            head["candidates"] = [
+                {**row, "id": one_line(row["id"], 400), "name": one_line(row["name"])} for row in listed
+            ]
             while head["candidates"] and size(head) > budget:
                 head["candidates"].pop()
     else:
@@ -278,7 +310,7 @@ def _rank(
         hit = _hit(scope, state, query, message, by_meaning=True)
         if hit is not None:
             hits[row_id] = hit
-    if any(hit.matched for hit in hits.values()) and not query.of("word", "gram", "phrase"):
+    if any(hit.matched for hit in hits.values()) and not query.of("word", "gram"):
         hits = {i: hit for i, hit in hits.items() if hit.matched}  # what was asked is a string, not a meaning
     positions = _positions(scope, state, hits)
     candidates = [
@@ -317,7 +349,6 @@ def _page(
     """The best distinct messages. A conversation that has had its share yields, but only to its equals."""
     page = Page()
     chosen, spare = list[tuple[float, Hit]](), list[tuple[float, Hit]]()
-    share = max(2, request.limit // 2)
     taken: dict[str, int] = {}
     live = _live_texts(scope, state) if ranked else set()
     seen: set[bytes] = set()
@@ -331,7 +362,7 @@ def _page(
             continue
         seen.add(digest)
         root = scope.everywhere.lineages.root(hit.message.session_id)
-        if taken.get(root, 0) >= share:
+        if taken.get(root, 0) >= PER_CONVERSATION:
             spare.append((score, hit))
         elif len(chosen) < request.limit:
             taken[root] = taken.get(root, 0) + 1
@@ -399,21 +430,27 @@ def _live_texts(scope: Scope, state: State) -> set[bytes]:
 def _add_tool_hits(
     request: Request, scope: Scope, state: State, query: Query, found: Found, page: Page
 ) -> None:
-    """Tool output comes last and only where nothing else fills the page."""
+    """Tool output comes last: where nothing else fills the page, or where nothing else holds the words."""
+    room = request.limit - len(page.hits)
+    if not room and not any(hit.matched for hit in page.hits):
+        room = max(1, request.limit // 3)
     seen = {_digest(hit.text) for hit in page.hits}
+    added: list[Hit] = []
     for row_id in found.ranked()[:40]:
-        if len(page.hits) >= request.limit:
-            page.more = True
-            return
         message = state.messages([row_id]).get(row_id)
-        if message is None or _is_live(message, scope):
+        if message is None or (message.session_id == scope.caller.session_id and message.active):
             continue
         hit = _hit(scope, state, query, message)
-        if hit and OWN_ANSWER in hit.text[:1_000]:
+        if hit is None or OWN_ANSWER in hit.text[:1_000]:
             continue  # an answer of ours quotes what was found then, not what was said
-        if hit and _digest(hit.text) not in seen:
-            seen.add(_digest(hit.text))
-            page.hits.append(hit)
+        if _digest(hit.text) in seen:
+            continue
+        if len(added) == room:
+            page.more = True
+            break
+        seen.add(_digest(hit.text))
+        added.append(hit)
+    page.hits = page.hits[: request.limit - len(added)] + added
 
 
 def _topic(

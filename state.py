@@ -67,8 +67,8 @@ class Columns(NamedTuple):
 class State:
     """One connection to a home's state.db for one call. Use it as a context manager.
 
-    `deadline` is a `time.monotonic()` instant: a statement still running then is
-    interrupted and raises `sqlite3.OperationalError: interrupted`.
+    `deadline` is a `time.monotonic()` instant, which may be moved: a statement still
+    running then is interrupted and raises `sqlite3.OperationalError: interrupted`.
     """
 
     def __init__(self, home: Path, *, deadline: float | None = None, connect: Connect = sqlite3.connect) -> None:
@@ -117,9 +117,11 @@ class State:
             raise StateUnreadable(explain(error)) from error
         db.execute("PRAGMA temp_store=MEMORY")
         if self.deadline is not None:
-            deadline = self.deadline
-            db.set_progress_handler(lambda: time.monotonic() > deadline, 20_000)
+            db.set_progress_handler(self._over, 20_000)
         return db
+
+    def _over(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
 
     def _readable_without_wal(self, error: sqlite3.Error) -> bool:
         # A WAL file in a folder we may not write to has no -shm to share. Without a
@@ -145,6 +147,8 @@ class State:
         for attempt in range(RETRIES + 1):
             try:
                 return self._db.execute(sql, params).fetchall()
+            except MemoryError as error:  # a damaged page may name any size
+                raise sqlite3.DatabaseError("malformed, or out of memory") from error
             except sqlite3.OperationalError as error:
                 if "UTF-8" in str(error) and self._db.text_factory is str:
                     # Some other program wrote it; the rest is still read.
@@ -263,10 +267,10 @@ class State:
 
     def counts(self, session_ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
         """(session, active, rows, newest id) of these sessions, from the index alone where it covers it."""
-        active = "coalesce(m.active, 0)" if "active" in self.columns.messages else "1"
+        active = "m.active" if "active" in self.columns.messages else "1"
         sql = f"""SELECT m.session_id, {active}, count(*), max(m.id) FROM json_each(?) j
             CROSS JOIN messages m ON m.session_id = j.value GROUP BY 1, 2"""
-        return [(row[0], row[1], row[2], row[3]) for row in self.rows(sql, (_json_list(session_ids),))]
+        return [(row[0], row[1] or 0, row[2], row[3]) for row in self.rows(sql, (_json_list(session_ids),))]
 
     def excerpt(self, message_id: int, pattern: str) -> str:
         """The part of a very long message around the first place of `pattern` (lower case), its cut ends marked."""

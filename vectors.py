@@ -23,9 +23,11 @@ import errno
 import functools
 import hashlib
 import heapq
+import importlib
 import itertools
 import json
 import os
+import random
 import threading
 import time
 import weakref
@@ -179,7 +181,7 @@ def _machine() -> str:
     """This boot and pid namespace; "" where the system does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
+        return f"{boot}:{os.readlink(f'/proc/{os.getpid()}/ns/pid')}"
     except OSError:
         return ""
 
@@ -209,12 +211,13 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_parent() -> None:
-    for store in _forking.held:
-        store._lock.release()
+    while _forking.held:
+        _forking.held.pop()._lock.release()
 
 
 def _after_fork_in_child() -> None:
-    for store in _forking.held:
+    while _forking.held:
+        store = _forking.held.pop()
         store._release_connection()
         store._lock.release()
 
@@ -323,21 +326,30 @@ class Store:
         """
         return self.plan_all(fp, [Plan(root, stamp, places, copy_from)])
 
-    @_guarded
     def plan_all(self, fp: int, plans: Iterable[Plan]) -> int:
         """`plan` for many conversations in one transaction, which waits for the disk once.
 
         Newest first is best: vectors made in that order then fill the table's pages (the
         file is 1.2 times its vectors, the other way round twice, until it is tidied).
+        Raises ValueError, and plans none, when a key has not 16 bytes or two places are one.
         """
+        plans = list(plans)
+        for plan in plans:
+            if any(len(place.key) != KEY_BYTES for place in plan.places):
+                raise ValueError(f"a key has {KEY_BYTES} bytes")
+            places = set(plan.places)
+            if len({(p.key, p.message_id, p.offset) for p in places}) < len(places):
+                raise ValueError("a content stands at one place with two lengths")
+        return self._plan_all(fp, plans)
+
+    @_guarded
+    def _plan_all(self, fp: int, plans: Sequence[Plan]) -> int:
         with self._transaction():
             return sum(self._plan(fp, plan) for plan in plans)
 
     def _plan(self, fp: int, plan: Plan) -> int:
         db = self._db
         now = set(plan.places)
-        if any(len(place.key) != KEY_BYTES for place in now):
-            raise ValueError(f"a key has {KEY_BYTES} bytes")
         order: dict[bytes, int] = {}  # contents in the order of their first message
         for place in sorted(now):
             order.setdefault(place.key, len(order))
@@ -395,18 +407,14 @@ class Store:
     @_guarded
     def coverage(self, fp: int, roots: Sequence[str]) -> Coverage:
         """How far these conversations are; those never planned count for nothing."""
-        scope = (_json(roots), fp)
-        contents = self._number(
-            """SELECT coalesce(sum(p.contents), 0) FROM json_each(?1) j
-                CROSS JOIN conversation c ON c.root = j.value
+        ((contents, debts, abandoned),) = self._db.execute(
+            """SELECT coalesce(sum(p.contents), 0),
+                coalesce(sum((SELECT count(*) FROM debt d WHERE d.conv = p.conv AND d.fp = p.fp)), 0),
+                coalesce(sum((SELECT count(*) FROM debt d
+                    WHERE d.conv = p.conv AND d.fp = p.fp AND d.tries >= ?3)), 0)
+                FROM json_each(?1) j CROSS JOIN conversation c ON c.root = j.value
                 CROSS JOIN planned p ON p.conv = c.conv AND p.fp = ?2""",
-            scope,
-        )
-        ((debts, abandoned),) = self._db.execute(
-            """SELECT count(*), coalesce(sum(d.tries >= ?3), 0) FROM json_each(?1) j
-                CROSS JOIN conversation c ON c.root = j.value
-                CROSS JOIN debt d ON d.conv = c.conv AND d.fp = ?2""",
-            (*scope, MAX_TRIES),
+            (_json(roots), fp, MAX_TRIES),
         )
         return Coverage(contents - debts, debts - abandoned, abandoned)
 
@@ -562,12 +570,13 @@ class Store:
             best = search(fp, _json(roots), scaled, k)
             rows = db.execute(
                 """SELECT j.key, p.message_id, p.offset, p.length FROM json_each(?1) j
-                    CROSS JOIN place p ON p.conv = j.value ->> 0 AND p.fp = ?2 AND p.key = unhex(j.value ->> 1)
-                    ORDER BY j.key, p.message_id, p.offset""",
+                    CROSS JOIN place p ON p.conv = j.value ->> 0 AND p.fp = ?2
+                    AND p.key = unhex(j.value ->> 1) ORDER BY j.key, p.message_id, p.offset""",
                 (json.dumps([(conv, key.hex()) for _, conv, key, _ in best]), fp),
             )
             found = [
-                Near(best[n][3], message_id, offset, length, best[n][0]) for n, message_id, offset, length in rows
+                Near(best[n][3], message_id, offset, length, best[n][0])
+                for n, message_id, offset, length in rows
             ]
         _must_be(int, (value for near in found for value in near[1:4]))
         return found
@@ -637,42 +646,38 @@ class Store:
 
     # --- what goes ---
 
-    @_guarded
     def keep(self, roots: Iterable[str]) -> int:
         """Drop every conversation that is not among these (it was deleted); returns the rows dropped."""
-        convs = [
-            conv
-            for (conv,) in self._db.execute(
-                "SELECT conv FROM conversation WHERE root NOT IN (SELECT value FROM json_each(?))",
-                (_json(roots),),
-            )
-        ]
-        return self._drop(convs)
+        return self._keep(_json(roots))
 
     @_guarded
+    def _keep(self, roots: str) -> int:
+        others = "SELECT conv FROM conversation WHERE root NOT IN (SELECT value FROM json_each(?))"
+        return self._drop([conv for (conv,) in self._db.execute(others, (roots,))])
+
     def keep_models(self, fps: Iterable[int]) -> int:
         """Drop what belongs to any model but these (replaced ones); returns the rows dropped."""
-        kept = _json(fps)
+        return self._keep_models(_json(fps))
+
+    @_guarded
+    def _keep_models(self, fps: str) -> int:
         replaced = "fp NOT IN (SELECT value FROM json_each(?))"
-        if not self._number(f"SELECT count(*) FROM model WHERE {replaced}", (kept,)):
+        if not self._number(f"SELECT count(*) FROM model WHERE {replaced}", (fps,)):
             return 0
         with self._transaction() as db:
             before = db.total_changes()
             for table in ("place", "vec", "debt", "planned", "model"):
-                db.execute(f"DELETE FROM {table} WHERE {replaced}", (kept,))
+                db.execute(f"DELETE FROM {table} WHERE {replaced}", (fps,))
             return db.total_changes() - before
 
     @_guarded
     def forget(self, roots: Sequence[str] | None) -> int:
-        """Drop all of these conversations (None: of every one), give the space back; returns the rows dropped."""
-        if roots is None:
-            found = self._db.execute("SELECT conv FROM conversation")
-        else:
-            found = self._db.execute(
-                "SELECT c.conv FROM json_each(?) j CROSS JOIN conversation c ON c.root = j.value",
-                (_json(roots),),
-            )
-        dropped = self._drop([conv for (conv,) in found])
+        """Drop these conversations (None: every one) and give the space back; returns the rows dropped."""
+        convs = None
+        if roots is not None:
+            these = "SELECT c.conv FROM json_each(?) j CROSS JOIN conversation c ON c.root = j.value"
+            convs = [conv for (conv,) in self._db.execute(these, (_json(roots),))]
+        dropped = self._drop(convs)
         self._aside.unlink(missing_ok=True)
         self._vacuum()
         return dropped
@@ -686,24 +691,27 @@ class Store:
         """
         packed = 10 * PAGE_BYTES  # what is left of the last page of each table and index
         counts = self._db.execute(
-            """SELECT m.dim, sum(p.contents) FROM model m CROSS JOIN planned p ON p.fp = m.fp GROUP BY m.fp"""
+            "SELECT m.dim, sum(p.contents) FROM model m CROSS JOIN planned p ON p.fp = m.fp GROUP BY m.fp"
         )
-        for dim, contents in counts:
-            packed += contents * PAGE_BYTES // max(1, PAGE_BYTES // (dim + KEY_BYTES + 17))
+        for dim, contents in counts:  # with those still owed: their room is not to be given back
+            row = dim + KEY_BYTES + 17
+            spills = row > PAGE_BYTES // 4
+            packed += contents * (row + PAGE_BYTES if spills else PAGE_BYTES // (PAGE_BYTES // row))
         packed += 42 * self._number("SELECT count(*) FROM place", ())
         packed += 90 * self._number("SELECT count(*) FROM debt", ())
         if PAGE_BYTES * self._number("PRAGMA page_count", ()) > SPARE * packed:
             self._vacuum()
 
-    def _drop(self, convs: Sequence[int]) -> int:
-        if not convs:
+    def _drop(self, convs: Sequence[int] | None) -> int:
+        if convs is not None and not convs:
             return 0
+        # Without a WHERE nothing is looked up, and nothing missed should the file be out of order.
+        which = "" if convs is None else "WHERE conv IN (SELECT value FROM json_each(?))"
+        bindings = () if convs is None else (_json(convs),)
         with self._transaction() as db:
             before = db.total_changes()
             for table in ("place", "vec", "debt", "planned", "conversation"):
-                db.execute(
-                    f"DELETE FROM {table} WHERE conv IN (SELECT value FROM json_each(?))", (_json(convs),)
-                )
+                db.execute(f"DELETE FROM {table} {which}", bindings)
             dropped = db.total_changes() - before
         self._aside.unlink(missing_ok=True)  # it may hold the same vectors
         return dropped
@@ -781,7 +789,7 @@ class Store:
         import apsw
 
         self._connection = db = apsw.Connection(str(self.path))
-        db.set_busy_timeout(BUSY_MS)
+        db.set_busy_handler(_patience())
         # The first two count only before the first table is made.
         for pragma in (
             f"page_size = {PAGE_BYTES}", "auto_vacuum = NONE", "journal_mode = DELETE",
@@ -791,6 +799,8 @@ class Store:
         version = self._number("PRAGMA user_version", ())
         if version > len(MIGRATIONS):
             raise _Damaged("was written by a newer version of this plugin")
+        if version < 0:
+            raise _Damaged
         if version < len(MIGRATIONS):
             with self._transaction():
                 for number in range(self._number("PRAGMA user_version", ()), len(MIGRATIONS)):
@@ -828,15 +838,15 @@ class Store:
                 return False
             case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError() | _Damaged():
                 return True
-            # Our statements are right, and so was what they stored.
-            case apsw.SQLError() | apsw.ConstraintError() | apsw.MismatchError() | apsw.TooBigError():
+            case apsw.SQLError():  # no such table, say: the schema is not ours
                 return True
             case apsw.ReadOnlyError():  # its header says so when neither the file nor the folder does
                 return os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)
+        check = "integrity_check" if isinstance(error, apsw.ConstraintError) else "quick_check"
         try:
             db = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
             with contextlib.closing(db):
-                return list(db.execute("PRAGMA quick_check(1)")) != [("ok",)]
+                return list(db.execute(f"PRAGMA {check}(1)")) != [("ok",)]
         except (apsw.CorruptError, apsw.NotADBError):
             return True
         except apsw.Error:
@@ -885,17 +895,30 @@ def _load_extension(db: apsw.Connection) -> bool:
     import apsw
 
     try:
-        import sqlite_vec  # type: ignore[import-untyped]
-
+        library = importlib.import_module("sqlite_vec").loadable_path()
         db.enable_load_extension(True)
-        db.load_extension(sqlite_vec.loadable_path())
+        db.load_extension(library)
         question = "SELECT vec_distance_cosine(vec_int8(?), vec_int8(?))"
         ((distance,),) = db.execute(question, (b"\1\2" * 8, b"\2\1" * 8))
     except (ImportError, AttributeError, OSError, apsw.Error):
         return False
     finally:
         db.enable_load_extension(False)
-    return bool(abs(distance - 0.2) < 1e-6)
+    return isinstance(distance, float) and abs(distance - 0.2) < 1e-6
+
+
+def _patience() -> Callable[[int], bool]:
+    """A busy handler for up to `BUSY_MS`; SQLite's own naps for 0.1 s, and quick writers slip past it."""
+    since = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal since
+        if tries == 0:
+            since = time.monotonic()
+        time.sleep(random.uniform(0.001, 0.01))
+        return time.monotonic() - since < BUSY_MS / 1000
+
+    return wait
 
 
 def _create(path: Path) -> None:

@@ -19,7 +19,10 @@ from pathlib import Path
 
 RARE = ("ECONNRESET", "token_store", "src/auth/oauth_client.py", "回调重复入账", "幂等")
 SYLLABLES = "ba ce di fo gu ka le mi no pu ra se ti vo wu xa ye zi".split()
-HAN = "配置接口参数返回异常日志线程进程内存磁盘网络超时重试队列缓存索引查询事务测试部署发布回滚监控告警权限登录用户订单支付退款对账报表"
+HAN = (
+    "配置接口参数返回异常日志线程进程内存磁盘网络超时重试队列缓存索引查询事务"
+    "测试部署发布回滚监控告警权限登录用户订单支付退款对账报表"
+)
 
 
 def main() -> None:
@@ -28,8 +31,8 @@ def main() -> None:
     workspace = home.with_name(home.name + "-ws")
     home.mkdir(parents=True)
     os.environ["HERMES_HOME"] = str(home)
-    from hermes_cli import projects_db  # type: ignore[import-not-found]
-    from hermes_state import SessionDB  # type: ignore[import-not-found]
+    from hermes_cli import projects_db
+    from hermes_state import SessionDB
 
     dice = random.Random(7)
     english = ["".join(dice.choices(SYLLABLES, k=dice.randint(2, 4))) for _ in range(9_000)]

@@ -20,8 +20,8 @@ def main() -> None:
     home.mkdir(parents=True)
     workspace = home.with_name(home.name + "-ws")
     os.environ["HERMES_HOME"] = str(home)
-    from hermes_cli import projects_db  # type: ignore[import-not-found]
-    from hermes_state import SessionDB  # type: ignore[import-not-found]
+    from hermes_cli import projects_db
+    from hermes_state import SessionDB
 
     with (folder / "sessions.jsonl").open(encoding="utf-8") as file:
         sessions = [json.loads(line) for line in file]

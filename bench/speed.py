@@ -17,8 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, host, hosts, load
+from common import ROOT, host, load
 from quality import Quiet
+
+from demo import hosts
 
 QUERIES = {
     "two words": "token retry",

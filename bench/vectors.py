@@ -2,10 +2,10 @@
 
     python bench/vectors.py [--chunks 100000] [--dim 512] [--rounds 15] [--folder FOLDER]
 
-Bare is one plain clustered table in ideal order (conversation, model, message, offset, int8 vector) joined from
-the scope, and sqlite-vec's cosine over it. The store answers the same with its own keys and places. All alternate
-in one run, warm; medians of CPU and wall time in ms. Vectors are random, 100 to a conversation, a tenth of each
-the same for all of its conversation. Recall is against exact float32.
+Bare is one plain clustered table in ideal order (conversation, model, message, offset, int8 vector) joined
+from the scope, and sqlite-vec's cosine over it. The store answers the same with its own keys and places. All
+alternate in one run, warm; medians of CPU and wall time in ms. Vectors are random, 100 to a conversation,
+those of one conversation a little alike. Recall is against exact float32.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ BATCH = 64
 
 load()
 store_module = importlib.import_module("project_history_recall.vectors")
-Place, Plan, Owner, Store = (getattr(store_module, name) for name in ("Place", "Plan", "Owner", "Store"))
+Place, Plan = store_module.Place, store_module.Plan
+Owner, Store = store_module.Owner, store_module.Store
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     options.add_argument("--chunks", type=int, default=100_000)
     options.add_argument("--dim", type=int, default=512)
     options.add_argument("--rounds", type=int, default=15)
@@ -62,7 +64,8 @@ def measure(folder: Path, conversations: int, dim: int, rounds: int) -> None:
     print(f"file / (vectors + keys)              {path.stat().st_size / content:8.2f}")
     seconds = timed(store.tidy)
     size = path.stat().st_size
-    print(f"... after tidy ({seconds:.1f} s)               {size / content:8.2f}   {size / conversations / PER:.0f} bytes a chunk")
+    each = size / conversations / PER
+    print(f"... after tidy ({seconds:.1f} s)               {size / content:8.2f}   {each:.0f} bytes a chunk")
     for name in ("stamps", "owed", "coverage"):
         cpu, _ = alternate({name: lambda name=name: getattr(store, name)(fp, roots[:200])}, rounds)  # type: ignore[misc]
         print(f"{name + ' of 200 conversations':37}{cpu[name]:8.1f} ms")
@@ -71,7 +74,8 @@ def measure(folder: Path, conversations: int, dim: int, rounds: int) -> None:
     numpy_store = Store(path, extension=False)
     query = np.random.default_rng(99).standard_normal(dim).astype(np.float32)
     scaled = np.rint(query / np.abs(query).max() * 127).astype(np.int8).tobytes()
-    print("\nms a query                           CPU: bare   store   ratio   numpy | wall: bare   store   ratio   numpy")
+    columns = "bare   store   ratio   numpy"
+    print(f"\nms a query                           CPU: {columns} | wall: {columns}")
     for scope in (roots, roots[:: max(1, conversations // 100)][:100], roots[:12]):
         for k in (10, 200):
             calls: dict[str, Callable[[], Any]] = {

@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = "project-history-recall"
-SHIM = Path(__file__).resolve().parent / "shim"
+SHIM = Path(__file__).resolve().parent / "shim" / "sitecustomize.py"
 SHIPPED = ("*.py", "plugin.yaml", "pyproject.toml", "README*.md", "CHANGELOG.md", "LICENSE", "skills/**/*")
 BIN, PYTHON = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
 
@@ -118,7 +118,7 @@ def environment(host: Host, *, with_plugin: bool = False) -> Path:
     """
     python = find_python(host.pythons)
     requirements = [host.requirement, *project()["dependencies"]]
-    base = venv(f"host-{host.name}", python, requirements)
+    base = venv(f"host-{host.name}", python, requirements, [SHIM] if host.shim else [])
     return _overlay(host, base) if with_plugin else base
 
 
@@ -128,14 +128,17 @@ def project(root: Path = ROOT) -> dict[str, Any]:
     return table
 
 
-def venv(label: str, python: Path, requirements: list[str]) -> Path:
-    """The Python of a cached environment with `requirements`; the same arguments give the same one."""
+def venv(label: str, python: Path, requirements: list[str], modules: Iterable[Path] = ()) -> Path:
+    """The Python of a cached environment with `requirements` and copies of `modules`, made on first use."""
     version = _version(python)
-    where = cache_dir() / f"{label}-py{version}-{_digest(requirements)}"
+    sources = {module.name: module.read_text("utf-8") for module in modules}
+    where = cache_dir() / f"{label}-py{version}-{_digest([*requirements, *sources.values()])}"
 
     def build() -> None:
         _run([str(python), "-m", "venv", str(where)])
         _run([str(where / BIN / PYTHON), "-m", "pip", "install", "--quiet", *requirements])
+        for name, source in sources.items():
+            (_site_packages(where) / name).write_text(source, "utf-8")
 
     return _ready(where, f"installing {', '.join(requirements)} for Python {version}", build)
 
@@ -230,8 +233,6 @@ def child_env(host: Host, home: Path, **extra: str) -> dict[str, str]:
     user.mkdir(parents=True, exist_ok=True)
     env = {name: value for name, value in os.environ.items() if not _DROPPED.search(name)}
     env.update(HERMES_HOME=str(home), HOME=str(user), USERPROFILE=str(user), PYTHONDONTWRITEBYTECODE="1")
-    if host.shim:
-        env["PYTHONPATH"] = str(SHIM)
     env.update(extra)
     return env
 

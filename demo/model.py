@@ -7,6 +7,7 @@ list, and completions, whole or streamed. Everything else in the demo is real.
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class Turn:
         return {
             "role": "assistant",
             "content": None,
-            "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": call}],
+            # A new id each time: 0.20 drops the result of one that a resumed conversation has seen before.
+            "tool_calls": [{"index": 0, "id": f"call_{secrets.token_hex(4)}", "type": "function", "function": call}],
         }
 
 

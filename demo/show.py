@@ -71,6 +71,9 @@ def _head(number: str, found: dict[str, Any]) -> None:
     title = found.get("title") or found["session_id"]
     aside = [found["when"], found["role"], f"message {found['message_id']}"]
     aside += [word for word in ("newest", "archived") if found.get(word)]
+    if "score_source" in found:
+        by = {"keyword": "by its words", "semantic": "by its meaning", "both": "by words and meaning"}
+        aside.append(by[found["score_source"]])
     print(f"{paint(number.rjust(INDENT - 2), DIM)}  {paint(title, BOLD)}  {paint(' · '.join(aside), DIM)}")
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 if sys.version_info < (3, 11):  # noqa: UP036  (said in words, where an older Python would trip over syntax)
@@ -17,12 +19,13 @@ if sys.version_info < (3, 11):  # noqa: UP036  (said in words, where an older Py
 
 sys.dont_write_bytecode = True
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT))  # at the end: `keyword` is in the standard library too
+sys.path.append(str(ROOT))  # at the end: the root's own modules must hide nobody's
 
 from demo import hosts  # noqa: E402
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 TREES = ("demo", "tests", "bench")
+SCRIPTS = ("demo", "bench", "tests/probes")
 
 
 def main(arguments: list[str]) -> int:
@@ -57,41 +60,45 @@ def prepare_hosts() -> None:
 
 
 def ruff(python: Path) -> int:
-    return run(
-        "ruff", [str(python), "-P", "-m", "ruff", "check", "--cache-dir", str(cache("ruff")), "."], ROOT
-    )
+    return run("ruff", [str(python), "-P", "-m", "ruff", "check", "--cache-dir", str(cache("ruff")), "."], ROOT)
 
 
 def mypy(python: Path) -> int:
     """Check the root as the package `project_history_recall`, and beside it the trees that use it."""
-    # Links, because the root may have any name, and mypy derives a module's name from its folder's.
+    # A tree of links, because mypy takes a module's name from its folder's, and the root may have any.
     tree = cache("mypy")
-    package = tree / "project_history_recall"
-    package.mkdir(exist_ok=True)
-    for old in [*package.iterdir(), *(tree / name for name in TREES)]:
-        old.unlink(missing_ok=True)
-    for module in ROOT.glob("*.py"):
-        (package / module.name).symlink_to(module)
-    targets = ["project_history_recall"]
-    for name in TREES:
-        if any((ROOT / name).rglob("*.py")):
-            (tree / name).symlink_to(ROOT / name, target_is_directory=True)
-            targets.append(name)
-    packages = [part for name in targets for part in ("-p", name)]
-    config = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tree / ".cache")]
-    return run("mypy", [str(python), "-P", "-m", "mypy", *config, *packages], tree)
+    for old in tree.iterdir():
+        if old.is_symlink():
+            old.unlink()
+        elif old.name in ("project_history_recall", "scripts"):
+            shutil.rmtree(old)
+    link(ROOT.glob("*.py"), tree / "project_history_recall")
+    trees = [name for name in TREES if any((ROOT / name).rglob("*.py"))]
+    link((ROOT / name for name in trees), tree)
+    # What is run as a script finds its neighbours by their bare names.
+    link((file for name in SCRIPTS for file in (ROOT / name).glob("*.py")), tree / "scripts")
+    packages = [part for name in ["project_history_recall", *trees] for part in ("-p", name)]
+    options = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tree / ".cache")]
+    return run("mypy", [str(python), "-P", "-m", "mypy", *options, *packages], tree, MYPYPATH=str(tree / "scripts"))
+
+
+def link(files: Iterable[Path], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for file in files:
+        (folder / file.name).unlink(missing_ok=True)
+        (folder / file.name).symlink_to(file, target_is_directory=file.is_dir())
 
 
 def pytest(python: Path, arguments: list[str], fast: bool) -> int:
     chosen = ["-m", "not host"] if fast else []
-    # -P: the root's `keyword.py` must not be found before the standard library's.
+    # -P: the same, where Python would put the current folder first.
     command = [str(python), "-P", "-m", "pytest", "-o", f"cache_dir={cache('pytest')}", *chosen, *arguments]
     return run("pytest", command, ROOT)
 
 
-def run(name: str, command: list[str], cwd: Path) -> int:
+def run(name: str, command: list[str], cwd: Path, **variables: str) -> int:
     print(f"\n== {name}", flush=True)
-    env = os.environ | {"PYTHONPYCACHEPREFIX": str(cache("pycache"))}
+    env = os.environ | {"PYTHONPYCACHEPREFIX": str(cache("pycache"))} | variables
     return subprocess.run(command, cwd=cwd, env=env, check=False).returncode
 
 

@@ -33,10 +33,11 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A filled HERMES_HOME; `owners` is what its host's own sidebar says of every row."""
+    """A filled HERMES_HOME. `rows` is its highest message id, `owners` what the host's sidebar says of each session."""
 
     path: Path
     conversations: dict[str, Conversation]
+    rows: int
     owners: dict[str, str]
 
     def __getitem__(self, name: str) -> Conversation:
@@ -64,12 +65,12 @@ NEVER = ("hidden-", "暗号", "sk-")
 def make(probe: Probe, path: Path, workspace: Path, what: str = "everything") -> Home:
     """Fill the home at `path`, and ask the sidebar of the same host about it."""
     path.mkdir(parents=True, exist_ok=True)
-    made = probe("make_home", path, workspace, what)["made"]
+    filled = probe("make_home", path, workspace, what)
     conversations = {
         name: Conversation(name, row["id"], row["project"], tuple(row["words"]), row["chat"])
-        for name, row in made.items()
+        for name, row in filled["made"].items()
     }
-    return Home(path, conversations, probe("oracle", path)["owners"])
+    return Home(path, conversations, filled["rows"], probe("oracle", path)["owners"])
 
 
 # --- asking -----------------------------------------------------------------------------------------
@@ -85,10 +86,10 @@ class Agent:
         self._out: IO[str] = process.stdout
         self.calls = 0
 
-    def ask(self, session_id: str | None, _: dict[str, Any] | None = None, **args: Any) -> Answer:
-        """The answer to a call with `args` from a conversation; `_` holds what `serve` takes beside them."""
+    def ask(self, session_id: str | None, binding: dict[str, Any] | None = None, /, **args: Any) -> Answer:
+        """The answer to a call with `args` from a conversation; `binding` is what `serve` takes beside them."""
         self.calls += 1
-        raw = self._exchange({"session_id": session_id, "args": args} | (_ or {}))
+        raw = self._exchange({"session_id": session_id, "args": args} | (binding or {}))
         answer: Answer = json.loads(raw["answer"])
         return answer
 

@@ -28,7 +28,7 @@ WORKER = Path(__file__).parent / "probes" / "ledger_worker.py"
 NOW = 1_800_000_000.0
 ELSEWHERE = Owner("another machine", 4711, "99", "n0")  # nobody here can tell whether it lives
 
-can_tell = pytest.mark.skipif(not Owner.current().started, reason="needs /proc to tell the dead from the living")
+can_tell = pytest.mark.skipif(not Owner.current().started, reason="needs /proc to tell who is dead")
 
 
 @pytest.fixture

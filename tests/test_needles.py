@@ -6,6 +6,10 @@ through its own registry.
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +18,12 @@ import pytest
 from demo import hosts
 from tests import homes
 
+DATABASES = ("state.db", "projects.db")
+
 # Where the sidebar of an older host differs from that of 0.22, which is the contract. In these the
 # plugin gives the answer of 0.22 in every host.
 NULL_CWD = "its rotation leaves the new row without a cwd, and its sidebar looks at that row alone"
+NO_PARENT = "its subagents' rows are without a cwd"
 GONE = "its sidebar makes a project of a folder that is gone"
 ROOT_ALONE = "its sidebar leaves out rows without a cwd"
 SPELLING = "its sidebar takes two Unicode spellings of one path for two"
@@ -28,6 +35,8 @@ DIFFERENT = {
         "chain tip": NULL_CWD,
         "branch": NULL_CWD,
         "branch rotated": NULL_CWD,
+        "subagent of lin": NO_PARENT,
+        "delegate of lin": NO_PARENT,
         "deleted elsewhere": GONE,
         "windows path": GONE,
         "decomposed name": SPELLING,
@@ -60,7 +69,7 @@ def home(host: hosts.Host, probe: homes.Probe, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def asked(host: hosts.Host, home: homes.Home) -> Asked:
-    """Every word asked for from every project."""
+    """Every word asked for from every project, and on to a thousand calls."""
     with homes.agent(host, home.path, home.path.parent / "printed") as agent:
         before = homes.files(home.path)
         answers = {
@@ -68,12 +77,19 @@ def asked(host: hosts.Host, home: homes.Home) -> Asked:
             for word in home.words(*homes.FOUND, *homes.TOOL_OUTPUT, *homes.NEVER)
             for caller in home.callers
         }
+        while agent.calls < 1_000:
+            agent.ask(home["caller tea"].id, query="刷新令牌 refund", context=5, limit=20)
     return Asked(answers, before, homes.files(home.path), agent.calls)
 
 
-def test_the_sidebar_differs_from_that_of_0_22_in_these_conversations_only(
-    host: hosts.Host, home: homes.Home
-) -> None:
+@pytest.fixture(scope="module")
+def agent(host: hosts.Host, home: homes.Home, asked: Asked) -> Iterator[homes.Agent]:
+    """For what else is asked, once the thousand calls are over."""
+    with homes.agent(host, home.path, home.path.parent / "printed-later") as running:
+        yield running
+
+
+def test_the_sidebar_differs_from_that_of_0_22_in_these_conversations_only(host: hosts.Host, home: homes.Home) -> None:
     different = {c.name for c in home.conversations.values() if home.owners[c.id] != c.project}
     assert different == set(DIFFERENT[host.name])
 
@@ -117,9 +133,13 @@ def test_no_hidden_word_is_in_any_answer(home: homes.Home, asked: Asked) -> None
     assert not shown
 
 
-def test_tool_output_is_found_as_tool_output(home: homes.Home, asked: Asked) -> None:
-    answer = asked.answers["caller ledger", "output-first-line"]
-    assert [hit["role"] for hit in homes.hits(answer, "output-first-line")] == ["tool"]
+@pytest.mark.parametrize("word", ["output-first-line", "output-beside-secret"])
+def test_tool_output_is_found_as_tool_output(home: homes.Home, agent: homes.Agent, word: str) -> None:
+    (said,) = home.saying(word)
+    (caller,) = (c for c in home.callers if c.project == said.project)
+    answer = agent.ask(caller.id, query=word, mode="keyword")
+    assert [hit["role"] for hit in homes.hits(answer, word)] == ["tool"]
+    assert not [hidden for hidden in home.words(*homes.NEVER) if homes.mentions(answer, hidden)]
 
 
 def test_tool_output_is_nowhere_but_in_tool_messages(home: homes.Home, asked: Asked) -> None:
@@ -137,30 +157,62 @@ def test_words_of_a_chat_say_where_they_come_from(home: homes.Home, asked: Asked
             assert ("via" in hit) == any(c.chat for c in said), (word, hit)
 
 
-def test_no_hidden_word_stands_around_any_message(host: hosts.Host, home: homes.Home, asked: Asked) -> None:
+def test_words_of_an_archived_conversation_say_so(home: homes.Home, asked: Asked) -> None:
+    for word in ("needle-archived", "针脚旧事"):
+        assert [hit["archived"] for hit in homes.hits(asked.answers["caller tea", word], word)] == [True]
+
+
+def test_no_hidden_word_stands_around_any_message(home: homes.Home, agent: homes.Agent) -> None:
     """Reading on from every row there is, shown or not, and with the widest context."""
-    with homes.agent(host, home.path, home.path.parent / "printed-around") as agent:
-        shown = []
-        for caller in (home["caller tea"], home["caller ledger"]):
-            answers = [agent.ask(caller.id, around_message_id=row) for row in range(1, 260)]
-            answers += [agent.ask(caller.id, query=word, context=5, limit=20) for word in home.words(*homes.FOUND)]
-            shown += [a for a in answers if any(homes.mentions(a, word) for word in home.words(*homes.NEVER))]
-            assert any(a["success"] and a["results"] for a in answers)
+    shown = []
+    for caller in (home["caller tea"], home["caller ledger"]):
+        answers = [agent.ask(caller.id, around_message_id=row) for row in range(1, home.rows + 1)]
+        answers += [agent.ask(caller.id, query=word, context=5, limit=20) for word in home.words(*homes.FOUND)]
+        shown += [a for a in answers if any(homes.mentions(a, word) for word in home.words(*homes.NEVER))]
+        assert any(answer.get("results") for answer in answers)
     assert not shown
 
 
 def test_a_thousand_calls_change_no_byte(home: homes.Home, asked: Asked) -> None:
     assert asked.calls >= 1_000
-    for name in ("state.db", "projects.db"):
+    for name in DATABASES:
         assert asked.after[name] == asked.before[name]
 
 
+def left_by_reading(home: Path) -> set[str]:
+    """What SQLite leaves beside a file that it only read.
+
+    For a WAL file its `-shm` and a `-wal` of no bytes, until the next writer closes; for others nothing.
+    """
+    wal = [name for name in DATABASES if homes.is_wal(home / name)]
+    return {f"{name}{ending}" for name in wal for ending in ("-shm", "-wal")}
+
+
+def beside(files: dict[str, tuple[int, str]]) -> set[str]:
+    return {name for name in files if name.startswith(tuple(f"{name}-" for name in DATABASES))}
+
+
 def test_what_lies_beside_the_databases_is_what_sqlite_leaves(home: homes.Home, asked: Asked) -> None:
-    """A read of a WAL file leaves its `-shm`, and a `-wal` of no bytes, until the next writer closes; other files nothing."""
-    left = set()
-    for name in ("state.db", "projects.db"):
-        if homes.is_wal(home.path / name):
-            left |= {f"{name}-shm", f"{name}-wal"}
-            assert asked.after[f"{name}-wal"][0] == 0
-    assert {name for name in asked.after if Path(name).parent == Path()} - set(asked.before) == left
-    assert not [name for name in set(asked.after) - set(asked.before) - left if name.startswith("plugin-data")]
+    left = left_by_reading(home.path)
+    assert beside(asked.after) == left
+    assert {name for name in asked.after if "/" not in name} - set(asked.before) <= left
+    assert all(asked.after[name][0] == 0 for name in left if name.endswith("-wal"))
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_either_journal_is_read_without_a_trace(
+    host: hosts.Host, home: homes.Home, journal: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "home"
+    shutil.copytree(home.path, copy)
+    for name in DATABASES:
+        with closing(sqlite3.connect(copy / name)) as conn:
+            assert conn.execute(f"PRAGMA journal_mode = {journal}").fetchone() == (journal,)
+    before = homes.files(copy)
+    with homes.agent(host, copy, tmp_path / "printed") as agent:
+        answers = [agent.ask(home["caller tea"].id, query=word) for word in home.words("needle-chain")]
+    after = homes.files(copy)
+    assert all(answer["results"] for answer in answers)
+    assert [after[name] for name in DATABASES] == [before[name] for name in DATABASES]
+    assert beside(after) == left_by_reading(copy)
+    assert all(after[name][0] == 0 for name in beside(after) if name.endswith("-wal"))

@@ -141,7 +141,9 @@ def test_a_content_is_found_at_each_of_its_places(store: Store) -> None:
 
 
 @pytest.mark.parametrize("dim", [8, 512, 1536, 4096])
-def test_both_backends_give_the_same_answer(open_store: Open, monkeypatch: pytest.MonkeyPatch, dim: int) -> None:
+def test_both_backends_give_the_same_answer(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, dim: int
+) -> None:
     monkeypatch.setattr(vectors, "BLOCK", 64)
     one, other = open_store(), open_store(extension=False)
     if one.backend != "sqlite-vec":
@@ -164,7 +166,10 @@ def test_both_backends_give_the_same_answer(open_store: Open, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("extension", [True, False])
-def test_equal_distances_are_in_the_order_of_conversation_and_key(open_store: Open, extension: bool) -> None:
+def test_equal_distances_are_in_the_order_of_conversation_and_key(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch, extension: bool
+) -> None:
+    monkeypatch.setattr(vectors, "BLOCK", 4)
     store = open_store(extension=extension)
     fp, me = store.model("m", DIM), Owner.current()
     for root in ("b", "a"):
@@ -191,15 +196,16 @@ def test_int8_finds_what_float32_finds(store: Store) -> None:
     shares = []
     for query in range(0, len(texts), 5):
         best = set(np.argsort(-(exact @ exact[query]))[:10] + 1)
-        shares.append(len(best & {near.message_id for near in store.nearest(fp, ["a"], made[query], 10)}) / 10)
+        found = {near.message_id for near in store.nearest(fp, ["a"], made[query], 10)}
+        shares.append(len(best & found) / 10)
     assert dim == 512
     assert np.mean(shares) >= 0.98, np.mean(shares)
 
 
 @pytest.mark.parametrize(
     "bad",
-    [np.zeros(DIM), np.full(DIM, np.nan), np.r_[np.inf, np.ones(DIM - 1)], np.ones(DIM + 1), np.ones((1, DIM)),
-     np.ones(0)],
+    [np.zeros(DIM), np.full(DIM, np.nan), np.r_[np.inf, np.ones(DIM - 1)], np.ones(DIM + 1),
+     np.ones((1, DIM)), np.ones(0)],
     ids=["zero", "NaN", "inf", "too wide", "a row of a matrix", "empty"],
 )  # fmt: skip
 def test_a_vector_that_is_none_is_refused(store: Store, bad: Any) -> None:
@@ -298,7 +304,8 @@ def test_a_branch_costs_only_what_is_new_at_its_seam(store: Store) -> None:
     pay(store, fp, "branch", branch)
     store.forget(["parent"])
     found = store.nearest(fp, ["branch"], vector(texts[3]), 1)
-    assert (found[0].message_id, found[0].distance) == (53, pytest.approx(0, abs=1e-3))
+    assert found[0].message_id == 53
+    assert found[0].distance == pytest.approx(0, abs=1e-3)
 
 
 def test_a_branch_takes_what_its_parent_got_later(store: Store) -> None:
@@ -318,9 +325,20 @@ def test_many_conversations_are_planned_at_once_or_not_at_all(store: Store) -> N
     plans = [Plan(f"c{n}", "1", places(texts_of(f"c{n}", 3))) for n in range(20)]
     with pytest.raises(ValueError, match="16 bytes"):
         store.plan_all(fp, [*plans, Plan("bad", "1", [Place(1, 0, 1, b"short")])])
+    with pytest.raises(ValueError, match="two lengths"):
+        store.plan_all(fp, [*plans, Plan("bad", "1", [Place(1, 0, 1, key("x")), Place(1, 0, 2, key("x"))])])
     assert store.stamps(fp, ["c0", "c19"]) == {}
-    assert store.plan_all(fp, plans) == 60
+    assert store.plan_all(fp, iter(plans)) == 60
     assert store.coverage(fp, [plan.root for plan in plans]) == Coverage(have=0, owed=60, abandoned=0)
+
+
+def test_an_error_half_way_leaves_nothing_behind(store: Store) -> None:
+    fp = store.model("m", DIM)
+    odd: Any = object()
+    with pytest.raises(TypeError):
+        store.plan_all(fp, [Plan("a", "1", places(["x"])), Plan("b", "1", [Place(odd, 0, 1, key("x"))])])
+    assert store.stamps(fp, ["a", "b"]) == {}
+    assert store.plan(fp, "a", "1", places(["x"])) == 1
 
 
 # --- what goes --------------------------------------------------------------------------------------
@@ -343,8 +361,9 @@ def test_forget_drops_some_or_all(store: Store, path: Path) -> None:
     for root in ("a", "b", "c"):
         fill(store, fp, root, texts_of(root, 5))
     path.with_name("embeddings.db.aside").write_bytes(b"old")
+    assert store.forget(["unknown"]) == 0
+    assert not path.with_name("embeddings.db.aside").exists(), "nobody knows what is in it"
     assert store.forget(["b", "unknown"]) == 12
-    assert not path.with_name("embeddings.db.aside").exists()
     assert store.coverage(fp, ["a", "b", "c"]) == Coverage(have=10, owed=0, abandoned=0)
     assert store.forget(None) == 24
     assert store.coverage(fp, ["a", "b", "c"]) == Coverage(have=0, owed=0, abandoned=0)
@@ -405,16 +424,18 @@ def test_the_file_is_private_from_the_first_moment(path: Path, open_store: Open)
     old = os.umask(0)
     try:
         store = open_store()
-        fp, modes = store.model("m", DIM), []
+        fp = store.model("m", DIM)
+        modes: list[int] = []
 
-        def plans() -> Iterator[Plan]:
-            yield Plan("a", "1", places(texts_of("a", 5)))
-            modes.extend(mode(file) for file in path.parent.iterdir())  # the journal among them
+        def look() -> bool:
+            modes.extend(map(mode, path.parent.iterdir()))
+            return False
 
-        store.plan_all(fp, plans())
+        store._db.set_commit_hook(look)
+        store.plan(fp, "a", "1", places(["x"]))
     finally:
         os.umask(old)
-    assert modes == [0o600, 0o600]
+    assert modes == [0o600, 0o600], "the journal too"
     assert [mode(path.parent), mode(path.parent.parent)] == [0o700, 0o700]
     store.close()
     path.chmod(0o644)
@@ -472,11 +493,12 @@ def use_all_of(store: Store) -> None:
 def works(store: Store) -> None:
     """A store that was upset answers afterwards."""
     fp, before = store.model("m", DIM), None
-    while store.detail != before:  # again if the damage is met only now
+    while store.detail != before:  # again if the damage was met only now
         before = store.detail
         store.forget(None)
         fill(store, fp, "new", ["x", "y"])
-    assert store.nearest(fp, ["new"], vector("x"), 1)[0].message_id == 1
+        found = store.nearest(fp, ["new"], vector("x"), 1)
+    assert [near.message_id for near in found] == [1]
     assert store.coverage(fp, ["new"]) == Coverage(have=2, owed=0, abandoned=0)
 
 
@@ -507,7 +529,7 @@ def test_a_truncated_file(path: Path, open_store: Open, healthy: bytes, share: f
     store = open_store()
     use_all_of(store)
     works(store)
-    assert bool(store.detail) == (share > 0)
+    assert bool(store.detail) == (share > 0) or share > 0.9, "what was cut off may never be read"
 
 
 @pytest.mark.parametrize("content", [b"just text", b"SQLite format 3\0" + b"\xff" * 5000, os.urandom(70_000)])
@@ -515,7 +537,7 @@ def test_a_file_that_is_no_database(path: Path, open_store: Open, content: bytes
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     store = open_store()
-    assert store.detail == "The search index is damaged: it was set aside as embeddings.db.aside and is being rebuilt."
+    assert store.detail.startswith("The search index is damaged: it was set aside as embeddings.db.aside")
     assert path.with_name("embeddings.db.aside").read_bytes() == content
     works(store)
 
@@ -525,6 +547,15 @@ def test_another_database_is_set_aside(path: Path, open_store: Open) -> None:
     db = apsw.Connection(str(path))
     db.execute("CREATE TABLE vec(something); INSERT INTO vec VALUES (1)")
     db.close()
+    store = open_store()
+    assert "damaged" in store.detail
+    works(store)
+
+
+def test_an_impossible_version_is_set_aside(path: Path, open_store: Open, healthy: bytes) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(healthy)
+    rows(path, "PRAGMA user_version = -1")
     store = open_store()
     assert "damaged" in store.detail
     works(store)
@@ -543,7 +574,9 @@ def test_a_newer_version_is_set_aside(path: Path, open_store: Open, healthy: byt
     assert len(list(path.parent.iterdir())) <= 2, "at most one file is kept aside"
 
 
-def test_damage_met_on_the_way_is_mended_for_all_who_use_the_file(path: Path, open_store: Open, healthy: bytes) -> None:
+def test_damage_met_on_the_way_is_mended_for_all_who_use_the_file(
+    path: Path, open_store: Open, healthy: bytes
+) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(healthy)
     one, other = open_store(), open_store()
@@ -615,11 +648,10 @@ def as_nobody(open_store: Open) -> Iterator[Path]:
     """A folder, and a user whom modes bind."""
     folder = Path(tempfile.mkdtemp(prefix="vectors-"))
     folder.chmod(0o777)
-    if IS_ROOT:
-        os.seteuid(65534)
+    become = os.seteuid if IS_ROOT else print
+    become(65534)
     yield folder
-    if IS_ROOT:
-        os.seteuid(0)
+    become(0)
     for file in (folder, *folder.rglob("*")):
         file.chmod(0o700)
     for file in sorted(folder.rglob("*"), reverse=True):
@@ -647,10 +679,12 @@ def test_an_index_that_cannot_be_written_is_still_read(as_nobody: Path, open_sto
     path.chmod(0o400)
     path.parent.chmod(0o500)
     assert len(store.nearest(fp, ["a"], vector("x"), 3)) == 1
-    for write in (lambda: store.plan(fp, "a", "2", places(["y"])), lambda: store.forget(["a"])):
-        with pytest.raises(StoreUnavailable) as caught:
-            write()
-        assert caught.value.reason == "unwritable"
+    with pytest.raises(StoreUnavailable) as caught:
+        store.plan(fp, "a", "2", places(["y"]))
+    assert caught.value.reason == "unwritable"
+    with pytest.raises(StoreUnavailable) as caught:
+        store.forget(["a"])
+    assert caught.value.reason == "unwritable"
     assert store.coverage(fp, ["a"]) == Coverage(have=1, owed=0, abandoned=0)
     assert store.detail == ""
 
@@ -679,7 +713,7 @@ def test_a_missing_library_is_named_with_the_command(
 
 def test_an_old_sqlite_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.50.4")
-    with pytest.raises(StoreUnavailable, match="not 3.50.4") as caught:
+    with pytest.raises(StoreUnavailable, match=r"not 3\.50\.4") as caught:
         Store(path)
     assert caught.value.reason == "apsw_too_old"
 
@@ -781,7 +815,8 @@ def test_a_fork_opens_the_file_anew_and_breaks_nothing(store: Store, path: Path)
 def test_processes_that_open_no_file_at_once(path: Path, repo_root: Path) -> None:
     worker = repo_root / "tests" / "probes" / "ledger_worker.py"
     command = [sys.executable, str(worker), str(path), "first"]
-    started = [subprocess.Popen([*command, str(n)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for n in range(6)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    started = [subprocess.Popen([*command, str(n)], **pipes) for n in range(6)]
     for process in started:
         assert process.stdout
         assert process.stdout.readline() == b"ready\n"

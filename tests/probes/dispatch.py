@@ -28,6 +28,15 @@ BAD: list[dict[str, Any]] = [
     {"query": "word", "around_message_id": "none"},
     {"query": "word", "surprise": True},
 ]
+BAD_MOVES: list[dict[str, Any]] = [
+    {},
+    {"project": None},
+    {"project": 42},
+    {"project": "nowhere"},
+    {"project": "beta", "session_id": 7},
+    {"project": "beta", "session_id": "s_none"},
+    {"undo": "perhaps"},
+]
 
 workspace = Path(sys.argv[1])
 probing.load()
@@ -39,21 +48,22 @@ probing.remember(
         "s_other": (workspace / "beta", "ZEBRA7431 is something else here."),
     },
 )
-caller = {"task_id": "s_now", "session_id": "s_now", "user_task": None}
+caller: dict[str, Any] = {"task_id": "s_now", "session_id": "s_now", "user_task": None}
 good = {"query": "ZEBRA7431"}
 
 from model_tools import handle_function_call  # noqa: E402  (after the plugins, as in a running host)
+from tools.registry import registry  # noqa: E402
 
 answers = {
     "registry": probing.dispatch(good, **caller),
     "agent": handle_function_call(probing.TOOL, good, task_id="s_now", session_id="s_now"),
-    "unknown keywords": probing.dispatch(
-        good, **caller, tool_call_id="call_1", parent_agent=None, newcomer=1
-    ),
+    "unknown keywords": probing.dispatch(good, **caller, tool_call_id="call_1", parent_agent=None, newcomer=1),
     "no session": probing.dispatch(good),
     "strange session": probing.dispatch(good, task_id="s_none", session_id="s_none", user_task=None),
 }
 bad = {repr(args): probing.dispatch(args, **caller) for args in BAD}
+for args in BAD_MOVES if registry.get_entry("project_session_move") else []:
+    bad[f"move {args!r}"] = probing.dispatch(args, tool="project_session_move", **caller)
 with mock.patch.object(sqlite3, "connect", side_effect=RuntimeError("boom")):
     bad["a failure nobody foresaw"] = probing.dispatch(good, **caller)
 for leftover in ("state.db-wal", "state.db-shm"):

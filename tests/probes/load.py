@@ -41,19 +41,16 @@ def start(thread: threading.Thread) -> None:
 
 
 start_thread = threading.Thread.start
-threading.Thread.start = start  # type: ignore[method-assign]  # 3.11 has no audit event for it
+setattr(threading.Thread, "start", start)  # noqa: B010  (3.11 has no audit event for it)
 sys.addaudithook(lambda event, args: note(event, *args[:1]) if event in WATCHED else None)
 said = probing.load()
 
 from tools.registry import registry  # noqa: E402  (only now: loading comes first)
 
-entry = registry.get_entry(probing.TOOL)
-module = sys.modules.get(entry.handler.__module__) if entry else None
-probing.report(
-    said=said,
-    touched=touched,
-    toolset=entry.toolset if entry else None,
-    schema=entry.schema if entry else None,
-    module=entry.handler.__module__ if entry else None,
-    file=module.__file__ if module else None,
-)
+tools = {}
+for name in registry.get_all_tool_names():
+    entry = registry.get_entry(name)
+    if entry.handler.__module__.startswith(PACKAGES):
+        tools[name] = {"toolset": entry.toolset, "schema": entry.schema}
+packages = [module for name, module in sys.modules.items() if name in PACKAGES]
+probing.report(said=said, touched=touched, tools=tools, files=[module.__file__ for module in packages])

@@ -42,9 +42,7 @@ def tree() -> list[dict[str, Any]]:
         "exists": os.path.isdir,
     }
     tests = {
-        name: test
-        for name, test in tests.items()
-        if name in inspect.signature(project_tree.build_tree).parameters
+        name: test for name, test in tests.items() if name in inspect.signature(project_tree.build_tree).parameters
     }
     built = project_tree.build_tree(projects, rows(), [], git_probe.resolve, hydrate=True, **tests)
     nodes: list[dict[str, Any]] = built["projects"]

@@ -50,9 +50,9 @@ def remember(home: Path, sessions: dict[str, tuple[Path, str]]) -> None:
             projects_db.create_project(conn, name=folder.name, folders=[str(folder)])
 
 
-def dispatch(args: Any, **kwargs: Any) -> str:
-    """The tool's answer through the host's real registry."""
+def dispatch(args: Any, *, tool: str = TOOL, **kwargs: Any) -> str:
+    """A tool's answer through the host's real registry."""
     from tools.registry import registry
 
-    answer: str = registry.dispatch(TOOL, args, **kwargs)
+    answer: str = registry.dispatch(tool, args, **kwargs)
     return answer

@@ -22,7 +22,7 @@ def shown(toolsets: Any) -> dict[str, Any]:
     return {
         "toolsets": toolsets,
         "tools": [d["name"] for d in definitions],
-        "listed": [line for line in catalogue.splitlines() if probing.TOOL in line],
+        "listed": catalogue.splitlines(),
     }
 
 
