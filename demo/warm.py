@@ -6,26 +6,17 @@ is a minute old. Prints the status it ends with.
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import time
 from pathlib import Path
 
-PACKAGE = "project_history_recall"
+import hosts
+
 PATIENCE_S = 120.0
 
 
 def main() -> None:
-    folder = Path(os.environ["HERMES_HOME"]) / "plugins" / "project-history-recall"
-    spec = importlib.util.spec_from_file_location(
-        PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules[PACKAGE] = package
-    spec.loader.exec_module(package)
+    package = hosts.load_package(Path(os.environ["HERMES_HOME"]) / "plugins" / hosts.PLUGIN)
     until, status = time.monotonic() + PATIENCE_S, ""
     while status not in ("ready", "unavailable", "disabled") and time.monotonic() < until:
         answer = package.search.run(

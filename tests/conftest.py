@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sqlite3
@@ -25,17 +24,7 @@ from demo import hosts  # noqa: E402
 os.environ["PHR_CACHE"] = str(hosts.cache_dir())
 
 
-def _import_root() -> None:
-    """Import the root folder, whatever it is called, as the package `project_history_recall`."""
-    name = "project_history_recall"
-    spec = importlib.util.spec_from_file_location(name, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)])
-    assert spec
-    assert spec.loader
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-
-_import_root()
+hosts.load_package()
 
 
 class PlainFolders:
