@@ -47,7 +47,8 @@ def main() -> None:
     for query in QUERIES:
         times: dict[str, list[float]] = {}
         for _ in range(args.rounds):
-            for name, mode in (("keyword", "keyword"), ("semantic", "semantic"), ("hybrid", "hybrid"), ("off", "hybrid")):
+            for name in ("keyword", "semantic", "hybrid", "off"):
+                mode = "hybrid" if name == "off" else name
                 if name == "off":
                     package.indexing.Indexer.catch_up = nothing_new(package)
                 try:
