@@ -13,16 +13,15 @@ import contextlib
 import json
 import os
 import secrets
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from .attribution import HOME, Attribution, ProjectRef, Roots
+from .attribution import HOME, ProjectRef
 from .errors import (
     AlreadyThere,
     AmbiguousFolder,
@@ -34,12 +33,11 @@ from .errors import (
     NothingToUndo,
     ProjectHasNoFolder,
     RecallError,
-    StateUnreadable,
     UnknownSession,
     UnsupportedHere,
 )
-from .scope import Caller, Everywhere, Reach, choose_project, choose_session
-from .state import Connect, State, explain, read_projects
+from .scope import Caller, Disk, Everywhere, Reach, choose_project, choose_session, reading
+from .state import State
 from .text import one_line
 
 if sys.platform == "win32":
@@ -122,18 +120,6 @@ class MovePlan:
         return self.keys[-1]
 
 
-class Surroundings(Protocol):
-    """Where a move reads (see `host.Host`)."""
-
-    @property
-    def home(self) -> Path: ...
-    @property
-    def connect(self) -> Connect: ...
-    def find_roots(self, cwd: str) -> Roots | None: ...
-    def junk_root(self, path: str) -> bool: ...
-    def junk_cwd(self, path: str) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Ways:
     """What the host lends a move.
@@ -158,7 +144,7 @@ class Ways:
 
 def run(
     args: Mapping[str, Any],
-    surroundings: Surroundings,
+    surroundings: Disk,
     identify: Callable[[Everywhere], Caller],
     ways: Ways,
     *,
@@ -170,7 +156,7 @@ def run(
     deadline = time.monotonic() + DEADLINE_S
 
     def planned() -> MovePlan:
-        with _reading(surroundings, deadline) as (state, everywhere):
+        with reading(surroundings, deadline) as (state, everywhere):
             caller = identify(everywhere)
             check_caller(caller, everywhere, task)
             given = request.session
@@ -323,7 +309,7 @@ class Seen(NamedTuple):
     ended: bool
 
 
-def _carry_out(plan: MovePlan, surroundings: Surroundings, ways: Ways, deadline: float) -> dict[str, Any]:
+def _carry_out(plan: MovePlan, surroundings: Disk, ways: Ways, deadline: float) -> dict[str, Any]:
     call = ways.loaded or ways.child
     assert call is not None
     for attempt in (1, 2):
@@ -462,23 +448,6 @@ class Row(NamedTuple):
     ended: bool
 
 
-@contextlib.contextmanager
-def _reading(surroundings: Surroundings, deadline: float) -> Iterator[tuple[State, Everywhere]]:
-    """The rows as they are now."""
-    with State(surroundings.home, deadline=deadline, connect=surroundings.connect) as state:
-        try:
-            projects = read_projects(surroundings.home, surroundings.connect)
-            attribution = Attribution(
-                projects,
-                surroundings.find_roots,
-                junk_root=surroundings.junk_root,
-                junk_cwd=surroundings.junk_cwd,
-                exists=os.path.isdir,
-            )
-            yield state, Everywhere(state.sessions(), attribution, projects)
-        except sqlite3.Error as error:
-            raise StateUnreadable(explain(error)) from error
-
 
 def _rows(state: State, ids: Collection[str]) -> dict[str, Row]:
     cwd, branch, root = (
@@ -502,9 +471,9 @@ def _before(state: State, everywhere: Everywhere, root: str) -> Place:
     return Place(everywhere.ref(root), row.cwd, row.branch, row.git_repo_root)
 
 
-def _look(plan: MovePlan, surroundings: Surroundings) -> Seen:
+def _look(plan: MovePlan, surroundings: Disk) -> Seen:
     # A deadline of its own: what the host did is worth knowing even when it took too long.
-    with _reading(surroundings, time.monotonic() + LOOK_S) as (state, everywhere):
+    with reading(surroundings, time.monotonic() + LOOK_S) as (state, everywhere):
         root = everywhere.lineages.root(plan.session_id)
         if root not in everywhere.by_id:
             raise UnknownSession("The conversation was deleted while it was being moved.")

@@ -7,12 +7,16 @@ chat and profile boundaries are for privacy and no argument does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from .attribution import HOME, Attribution, Project, ProjectRef, path_key
+from .attribution import HOME, Attribution, Project, ProjectRef, Roots, path_key
 from .config_schema import Settings
 from .errors import (
     AmbiguousProject,
@@ -20,10 +24,11 @@ from .errors import (
     HomeNotSearched,
     NoSession,
     NotInProject,
+    StateUnreadable,
     UnknownProject,
     UnknownSession,
 )
-from .state import Lineages, Session
+from .state import Connect, Lineages, Session, State, explain, read_projects
 
 OWNER_SURFACES = frozenset({"desktop", "tui", "cli", "acp", "oneshot", "api_server"})
 WEBHOOKS = frozenset({"webhook", "msgraph_webhook"})
@@ -140,6 +145,36 @@ class Everywhere:
         return bool(caller.session_key) and all(
             self.by_id[m].session_key == caller.session_key for m in self.lineages.members(root)
         )
+
+
+class Disk(Protocol):
+    """Where a call reads, and how the disk decides what belongs to whom (see `host.Host`)."""
+
+    @property
+    def home(self) -> Path: ...
+    @property
+    def connect(self) -> Connect: ...
+    def find_roots(self, cwd: str) -> Roots | None: ...
+    def junk_root(self, path: str) -> bool: ...
+    def junk_cwd(self, path: str) -> bool: ...
+
+
+@contextlib.contextmanager
+def reading(disk: Disk, deadline: float) -> Iterator[tuple[State, Everywhere]]:
+    """The rows of a home and whose they are, as they are now. Raises `StateUnreadable`."""
+    with State(disk.home, deadline=deadline, connect=disk.connect) as state:
+        try:
+            projects = read_projects(disk.home, disk.connect)
+            attribution = Attribution(
+                projects,
+                disk.find_roots,
+                junk_root=disk.junk_root,
+                junk_cwd=disk.junk_cwd,
+                exists=os.path.isdir,
+            )
+            yield state, Everywhere(state.sessions(), attribution, projects)
+        except sqlite3.Error as error:
+            raise StateUnreadable(explain(error)) from error
 
 
 def identify(live: Live, everywhere: Everywhere, settings: Settings) -> Caller:
