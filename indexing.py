@@ -17,6 +17,7 @@ import logging
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ from .text import said
 from .vectors import Coverage, Owner, Place, Plan, Store
 
 BATCH = 64  # texts embedded at once, and lost at most by a kill
+FIRST_BATCH = 16  # before anybody knows how long a text takes
+BATCH_S = 0.6  # seconds a batch may take: the clock is asked between batches only
+SWEEP_S = 600.0  # after which a sweep is made again though this process saw nothing go
 NEAR = 3  # messages beside a keyword hit that are embedded with it
 PLAN_GROUP = 25  # conversations planned in one transaction
 CHARS_PER_PIECE = 90.0  # a first guess of what is not planned yet; see bench/README.md
@@ -38,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 Redact = Callable[[str], str]
 Over = Callable[[], bool]  # whether the time is up, or somebody said stop
+
+# What was there at this process's last sweep of a store, and when that was.
+_swept: weakref.WeakKeyDictionary[Store, tuple[frozenset[str], float]] = weakref.WeakKeyDictionary()
 
 
 def store_path(home: Path) -> Path:
@@ -148,9 +155,10 @@ class Indexer:
         while todo:
             if over():
                 return False
-            mine = self._store.claim(self.fp, self._me, root, todo[:BATCH])
+            size = self._batch()
+            mine = self._store.claim(self.fp, self._me, root, todo[:size])
             if not mine:
-                todo = todo[BATCH:]
+                todo = todo[size:]
                 continue
             self._embed(root, mine, texts)
             taken = set(mine)
@@ -158,6 +166,9 @@ class Indexer:
             if pause:
                 time.sleep(pause)
         return True
+
+    def _batch(self) -> int:
+        return max(1, min(BATCH, int(self.rate * BATCH_S))) if self.rate else FIRST_BATCH
 
     def _embed(self, root: str, keys: Sequence[bytes], texts: dict[bytes, str]) -> None:
         began = time.monotonic()
@@ -215,10 +226,20 @@ class Indexer:
                 known = self._known(state, everywhere, root, planned)
                 if not self.pay(root, known, keys, over):
                     break
-        if not over() and self._store.keep(everywhere.kept()):
-            self._store.tidy()
+        if not over():
+            self.sweep(everywhere)
         unplanned = sum(1 for r in stale if r not in planned)
         return Progress(self._store.coverage(self.fp, roots), unplanned, len(roots), self.rate)
+
+    def sweep(self, everywhere: Everywhere) -> None:
+        """Drop what was embedded of conversations that were deleted or hidden, as soon as one is seen to be gone."""
+        kept = frozenset(everywhere.kept())
+        last = _swept.get(self._store)
+        if last and last[0] <= kept and time.monotonic() - last[1] < SWEEP_S:
+            return
+        if self._store.keep(kept):
+            self._store.tidy()
+        _swept[self._store] = (kept, time.monotonic())
 
     def work(self, state: State, everywhere: Everywhere, roots: Sequence[str], stop: threading.Event) -> None:
         """Pay everything that is owed in a scope. The background's whole life."""

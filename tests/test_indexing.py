@@ -23,7 +23,7 @@ pytest.importorskip("numpy")
 
 from project_history_recall import indexing  # noqa: E402
 from project_history_recall.embeddings import EmbedderUnavailable, Piece, plain  # noqa: E402
-from project_history_recall.indexing import BATCH, NEAR, Indexer, Progress, beside, start_worker  # noqa: E402
+from project_history_recall.indexing import BATCH, FIRST_BATCH, NEAR, Indexer, Progress, beside, start_worker  # noqa: E402
 from project_history_recall.state import State  # noqa: E402
 from project_history_recall.vectors import MAX_TRIES, Coverage, Store  # noqa: E402
 
@@ -347,6 +347,32 @@ def test_a_sweep_gives_the_space_back(index: Index, home: SmallHome) -> None:
     home.script("DELETE FROM messages WHERE session_id = 'big'; DELETE FROM sessions WHERE id = 'big'")
     index.bring()
     assert index.store.path.stat().st_size < before / 2
+
+
+def test_a_search_that_sees_nothing_gone_does_not_sweep(
+    index: Index, home: SmallHome, talk: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.cost()
+    swept: list[int] = []
+    monkeypatch.setattr(Store, "keep", lambda _, roots: swept.append(len(roots)))
+    index.bring()
+    home.session("newer")
+    index.bring()
+    assert swept == []
+    home.script("UPDATE sessions SET hidden = 1 WHERE id = 'talk'")
+    index.bring()
+    assert len(swept) == 1
+    monkeypatch.setattr(indexing, "SWEEP_S", 0.0)  # another process may have seen one come and go
+    index.bring()
+    assert len(swept) == 2
+
+
+@pytest.mark.parametrize(("rate", "size"), [(0, FIRST_BATCH), (1, 1), (60, 36), (10_000, BATCH)])
+def test_a_batch_is_as_large_as_fits_between_two_looks_at_the_clock(
+    index: Index, monkeypatch: pytest.MonkeyPatch, rate: float, size: int
+) -> None:
+    monkeypatch.setattr(Indexer, "rate", rate)
+    assert Indexer(index.store, index.embedder)._batch() == size
 
 
 def test_bringing_one_project_forward_sweeps_none_of_another(
@@ -684,8 +710,8 @@ def test_a_worker_that_is_stopped_gives_its_claims_back(index: Index, home: Smal
     embedder.let.set()
     worker.join(30)
     assert not worker.is_alive()
-    assert len(embedder.texts) == BATCH  # the batch it had begun
-    assert [row[2:] for row in index.rows()["debt"]] == [(None, 0)] * (2 * BATCH)
+    assert len(embedder.texts) == FIRST_BATCH  # the batch it had begun
+    assert [row[2:] for row in index.rows()["debt"]] == [(None, 0)] * (3 * BATCH - FIRST_BATCH)
 
 
 def test_a_search_goes_round_what_the_worker_has_in_hand(index: Index, home: SmallHome) -> None:
@@ -695,7 +721,7 @@ def test_a_search_goes_round_what_the_worker_has_in_hand(index: Index, home: Sma
     worker = index.start_worker()
     assert embedder.begun.wait(30)
     searching = Index(home, index.store)
-    assert searching.bring().coverage == Coverage(have=2 * BATCH, owed=BATCH, abandoned=0)
+    assert searching.bring().coverage == Coverage(have=3 * BATCH - FIRST_BATCH, owed=FIRST_BATCH, abandoned=0)
     embedder.let.set()
     worker.join(30)
     assert searching.bring().complete
