@@ -1,11 +1,11 @@
-"""Bring the two legs together: gated, weighted reciprocal rank fusion by message. Pure.
+"""Bring the two legs together: gated, weighted fusion of relative scores by message. Pure.
 
-Each leg gives a message its relative score over (K + rank), so that a clear
-winner counts for more than the first of equals. The keyword leg is gated by how
-much of the query's rarity its best hit covers: chance words never outrank
-meaning. What stands beside a keyword hit, and what the rest of a conversation
-says, are evidence too. The constants were chosen on one half of the evaluation
-sets and are reported on the other; bench/README.md has the table.
+A leg's score counts relative to its best, not by its rank: ranks throw away how
+clear a winner is, and did worse on every set of conversations. The keyword leg
+is gated by how much of the query's rarity its best hit covers, so that chance
+words never outrank meaning. What stands beside a keyword hit, and what the rest
+of its conversation holds, are evidence too. The constants were chosen on one
+half of the evaluation sets; bench/README.md has the table of both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-K = 5
 SEMANTIC_WEIGHT = 0.5
-GATE = (0.1, 0.3)  # coverage at which the keyword leg begins to count, and counts in full
+SHARPNESS = 1.3  # power of a relative similarity: cosines lie close together
+GATE = (0.15, 0.4)  # coverage at which the keyword leg begins to count, and counts in full
 NEIGHBOURS = (0.15, 0.05)  # of a keyword score, to the messages one and two away
-CONVERSATION = 0.3  # of the mean of a conversation's three best, to each of its candidates
+CONVERSATION = 1.5  # of the mean of a conversation's three best, to each of its candidates
+TOGETHER = 0.6  # of a score, times the coverage of its conversation's hits taken together
 COVERAGE_FLOOR = 0.3  # a keyword score counts times this plus the coverage
 POOL = 200  # messages a leg brings
 
@@ -27,8 +28,9 @@ class Candidate:
     """A message one of the legs found.
 
     `keyword` is its bm25-like score (0: none), `coverage` the part of the query's
-    rarity its words make up (0 to 1), `similarity` its cosine to the query (None:
-    not among the nearest). `root` and `position` say where it stands.
+    rarity its words make up (0 to 1), `together` that of all candidates of its
+    conversation, `similarity` its cosine to the query (None: not among the
+    nearest). `root` and `position` say where it stands.
     """
 
     id: int
@@ -37,31 +39,40 @@ class Candidate:
     keyword: float
     coverage: float
     similarity: float | None
+    together: float = 0.0
 
 
 def fuse(candidates: Sequence[Candidate], *, semantic_weight: float = SEMANTIC_WEIGHT) -> list[tuple[int, float]]:
-    """(message id, score), best first. With no similarities it is the keyword leg's own order."""
-    scores = _with_neighbours(candidates)
-    if all(c.similarity is None for c in candidates):
-        return _best_first({c.id: scores[c.id] for c in candidates if c.keyword > 0})
-    gate = _gate(candidates)
-    fused: dict[int, float] = dict.fromkeys((c.id for c in candidates), 0.0)
-    words = _best_first({i: s for i, s in scores.items() if s > 0})[:POOL]
-    for rank, (i, score) in enumerate(words, 1):
-        fused[i] += gate * score / words[0][1] / (K + rank)
-    near = _best_first({c.id: c.similarity for c in candidates if c.similarity is not None})[:POOL]
-    least, most = near[-1][1], near[0][1]
-    for rank, (i, similarity) in enumerate(near, 1):
-        relative = (similarity - least) / (most - least) if most > least else 1.0
-        fused[i] += semantic_weight * relative / (K + rank)
+    """(message id, score), best first. With no similarities the words alone decide, and no gate."""
+    near = nearest(candidates)[:POOL] if semantic_weight else []
+    gate = _gate(candidates) if near else 1.0
+    words = _best_first({i: s for i, s in _with_neighbours(candidates).items() if s > 0})[:POOL]
+    if not near:
+        worded = {c.id for c in candidates if c.keyword > 0}
+        words = [(i, score) for i, score in words if i in worded]
+    fused: dict[int, float] = {}
+    for i, score in words:
+        fused[i] = gate * score / words[0][1]
+    for i, relative in near:
+        fused[i] = fused.get(i, 0.0) + semantic_weight * relative**SHARPNESS
     fused = {i: score for i, score in fused.items() if score > 0}
     evidence = _by_conversation(candidates, fused)
-    return _best_first({c.id: fused[c.id] + CONVERSATION * evidence[c.root] for c in candidates if c.id in fused})
+    return _best_first(
+        {
+            c.id: (fused[c.id] + CONVERSATION * evidence[c.root]) * (1 + TOGETHER * c.together)
+            for c in candidates
+            if c.id in fused
+        }
+    )
 
 
 def nearest(candidates: Sequence[Candidate]) -> list[tuple[int, float]]:
-    """(message id, similarity), best first: the semantic leg's own order."""
-    return _best_first({c.id: c.similarity for c in candidates if c.similarity is not None})
+    """(message id, similarity from 0 for the farthest to 1 for the nearest), best first: the semantic leg alone."""
+    found = _best_first({c.id: c.similarity for c in candidates if c.similarity is not None})
+    if not found:
+        return []
+    least, most = found[-1][1], found[0][1]
+    return [(i, (s - least) / (most - least) if most > least else 1.0) for i, s in found]
 
 
 def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:

@@ -16,7 +16,7 @@ from .answers import AROUND, Hit, Page, Redact, Show, fit, fit_around, inner, si
 from .config_schema import Settings
 from .errors import EmptyQuery, NotInProject
 from .fusion import SEMANTIC_WEIGHT, Candidate, fuse, nearest
-from .keywords import Found, KeywordLeg, Query, parse
+from .keywords import Found, KeywordLeg, Query, Term, parse
 from .request import Request
 from .scope import Caller, Disk, Everywhere, Reach, Scope, choose_project, reading, resolve, with_conversations
 from .semantic import Meaning, SemanticLeg
@@ -30,8 +30,9 @@ KEYWORD_POOL = 120  # keyword candidates whose texts are read before they are ra
 FIRST_EMBEDDED = 40  # keyword hits that are embedded first, with what lies beside them
 BATCHES = 8  # times that a context window reads further for want of messages
 FEW_HITS = 3  # under which the answer says what lies elsewhere
-STRONG = 0.5  # of the best score: what counts as being on the topic, and what a full conversation yields to
-PER_CONVERSATION = 4  # hits, before the others have had theirs
+STRONG = 0.5  # of the best score: what counts as being on the topic
+PER_CONVERSATION = 1  # hits, before the others have had theirs (see bench/README.md for these two)
+YIELDS = 0.35  # of a further hit's score: to those of other conversations that have at least so much
 CRON_WEIGHT = 0.5  # scheduled runs repeat themselves and drown what people said
 DEADLINE_S = 6.0  # after which a statement is interrupted; an answer takes at most 8 s
 GRACE_S = 1.2  # for reading what was found, however long finding took
@@ -118,11 +119,11 @@ def answer(
     found = leg.find(query)
     if not found.scores and (looser := query.loosened()).terms:
         query, found = looser, leg.find(looser)
-    hits = _keyword_hits(scope, state, query, found, leg)
+    hits, rarity = _keyword_hits(scope, state, query, found, leg)
     meaning = _meaning(request, scope, state, semantic, leg, hits)
     if state.deadline is not None:
         state.deadline = max(state.deadline, time.monotonic() + GRACE_S)
-    ranked, hits = _rank(request, scope, state, query, hits, meaning)
+    ranked, hits = _rank(request, scope, state, query, hits, rarity, meaning)
     page = _page(request, scope, state, ranked, hits)
     page.more = page.more or found.full
     head.update(_topic(scope, ranked, hits, page, full=found.full))
@@ -236,8 +237,9 @@ def _digest(text: str) -> bytes:
 
 def _keyword_hits(
     scope: Scope, state: State, query: Query, found: Found, leg: KeywordLeg
-) -> dict[int, Hit]:
-    """The keyword candidates that still hold the words in what was said, with score and coverage."""
+) -> tuple[dict[int, Hit], dict[Term, float]]:
+    """The keyword candidates that still hold the words in what was said, with score and coverage,
+    and what part of the query's rarity each of its words makes up."""
     hits: dict[int, Hit] = {}
     ranked = found.ranked()
     for start in range(0, len(ranked), KEYWORD_POOL):
@@ -252,9 +254,14 @@ def _keyword_hits(
             break  # else the first block was mostly scaffolds or the caller's own words
     rarity = leg.rarity(query, [hit.terms for hit in hits.values()])
     total = sum(rarity.values()) or 1.0
+    rarity = {term: part / total for term, part in rarity.items()}
     for hit in hits.values():
-        hit.coverage = min(1.0, sum(rarity.get(term, 0.0) for term in hit.terms) / total)
-    return hits
+        hit.coverage = _covered(hit.terms, rarity)
+    return hits, rarity
+
+
+def _covered(terms: Iterable[Term], rarity: Mapping[Term, float]) -> float:
+    return min(1.0, sum(rarity.get(term, 0.0) for term in terms))
 
 
 def _meaning(
@@ -279,7 +286,13 @@ def _meaning(
 
 
 def _rank(
-    request: Request, scope: Scope, state: State, query: Query, hits: dict[int, Hit], meaning: Meaning
+    request: Request,
+    scope: Scope,
+    state: State,
+    query: Query,
+    hits: dict[int, Hit],
+    rarity: Mapping[Term, float],
+    meaning: Meaning,
 ) -> tuple[list[tuple[int, float]], dict[int, Hit]]:
     """(message id, score), best first, of what the legs found, and the hits behind them."""
     rows = state.messages(i for i in meaning.similarities if i not in hits)
@@ -291,8 +304,15 @@ def _rank(
     if any(hit.matched for hit in hits.values()) and not query.of("word", "gram"):
         hits = {i: hit for i, hit in hits.items() if hit.matched}  # what was asked is a string, not a meaning
     positions = _positions(scope, state, hits)
+    together: dict[str, set[Term]] = {}
+    for row_id, hit in hits.items():
+        together.setdefault(positions[row_id][0], set()).update(hit.terms)
+    covered = {root: _covered(terms, rarity) for root, terms in together.items()}
     candidates = [
-        Candidate(i, *positions[i], hit.score, hit.coverage, meaning.similarities.get(i)) for i, hit in hits.items()
+        Candidate(
+            i, *positions[i], hit.score, hit.coverage, meaning.similarities.get(i), covered[positions[i][0]]
+        )
+        for i, hit in hits.items()
     ]
     for row_id, hit in hits.items():
         near = row_id in meaning.similarities
@@ -349,7 +369,7 @@ def _page(
             page.more = True
             break
     for score, hit in spare:
-        if len(chosen) >= request.limit and chosen[-1][0] >= STRONG * score:
+        if len(chosen) >= request.limit and chosen[-1][0] >= YIELDS * score:
             page.same_conversation += 1
             continue
         if len(chosen) >= request.limit:

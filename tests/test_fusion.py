@@ -18,9 +18,10 @@ def found(
     keyword: float = 0.0,
     coverage: float = 0.0,
     similarity: float | None = None,
+    together: float = 0.0,
 ) -> Candidate:
     """A candidate; by default alone in a conversation of its own."""
-    return Candidate(id, f"c{id}" if root is None else root, position, keyword, coverage, similarity)
+    return Candidate(id, f"c{id}" if root is None else root, position, keyword, coverage, similarity, together)
 
 
 def order(candidates: Iterable[Candidate], weight: float = SEMANTIC_WEIGHT) -> list[int]:
@@ -68,7 +69,8 @@ def test_a_neighbour_that_no_word_matched_is_no_hit() -> None:
 
 def test_the_nearest_are_in_order_of_their_similarity() -> None:
     hits = [found(1, similarity=0.2), found(2, keyword=9, coverage=1), found(3, similarity=0.7)]
-    assert nearest(hits) == [(3, 0.7), (1, 0.2)]
+    assert nearest(hits) == [(3, 1.0), (1, 0.0)]
+    assert nearest([*hits, found(4, similarity=0.6)])[1] == (4, pytest.approx(0.8))
 
 
 def test_with_weight_zero_the_order_is_that_of_the_words() -> None:
@@ -178,6 +180,19 @@ def test_no_more_than_three_of_a_conversation_are_evidence() -> None:
     assert scores(*best, *more, *crowd(9))[1] == scores(*best, *elsewhere, *crowd(9))[1]
 
 
+def test_by_words_alone_too_a_message_is_raised_by_what_else_its_conversation_says() -> None:
+    talk = [found(i, root="talk", position=10 * i, keyword=4, coverage=0.5) for i in (2, 3, 4)]
+    assert order([found(1, keyword=4.2, coverage=0.5), *talk])[:3] == [2, 3, 4]
+
+
+def test_a_conversation_that_holds_more_of_the_query_comes_first() -> None:
+    hits = [
+        found(1, root="half", keyword=5, coverage=0.5, similarity=0.5, together=0.5),
+        found(2, root="whole", keyword=5, coverage=0.5, similarity=0.5, together=1.0),
+    ]
+    assert order([*hits, *crowd(5)])[:2] == [2, 1]
+
+
 # --- whatever is given ------------------------------------------------------------------------------
 
 
@@ -190,6 +205,7 @@ def any_candidates(dice: random.Random) -> list[Candidate]:
             keyword=dice.choice((0.0, 0.0, 1.0, dice.uniform(0, 30))),
             coverage=dice.choice((0.0, 1.0, dice.random())),
             similarity=dice.choice((None, 0.0, 0.5, dice.uniform(-1, 1))),
+            together=dice.choice((0.0, 1.0, dice.random())),
         )
         for place, id in enumerate(dice.sample(range(1_000), dice.randint(0, 60)))
     ]

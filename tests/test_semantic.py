@@ -422,14 +422,14 @@ def test_it_walks_from_indexing_to_ready(
     encode = thesaurus.encode
 
     def slowly(texts: Sequence[str]) -> Any:
-        clock.now += 2.0 * (len(texts) > 1)
+        clock.now += 0.03 * len(texts) * (len(texts) > 1)
         return encode(texts)
 
     monkeypatch.setattr(thesaurus, "encode", slowly)
     talks(home, 6, 60)
     home.settings = replace(home.settings, index_budget_s=0)
     walk = [home.ask("database")]
-    home.settings = replace(home.settings, index_budget_s=3)  # two batches
+    home.settings = replace(home.settings, index_budget_s=3)  # about a hundred texts
     while walk[-1]["semantic_status"] != "ready" and len(walk) < 12:
         walk.append(home.ask("database"))
     statuses = [answer["semantic_status"] for answer in walk]
