@@ -14,7 +14,7 @@ from typing import Any
 
 from .fusion import COVERAGE_FLOOR
 from .keywords import Term
-from .scope import Scope, via
+from .scope import Scope, shown_id, via
 from .state import Message, State
 from .text import cut, defang, one_line, window
 
@@ -141,8 +141,8 @@ class Show:
         text = self.text(message, hit.text, hit.needles, hit.at)
         piece = window(text, hit.needles, snippet, hit.at)
         shown: dict[str, Any] = {
-            "session_id": message.session_id,
-            "link": self._prefix + message.session_id,
+            "session_id": shown_id(message.session_id),
+            "link": self._prefix + shown_id(message.session_id),
             "title": self._name(self._title(message.session_id)),
             "message_id": message.id,
             "role": message.role,
@@ -201,7 +201,9 @@ def fit(excluded: Sequence[str], head: dict[str, Any], page: Page, budget: int, 
         kept.pop()
         payload = _compose(excluded, head, page, kept, show, 160, 0, 0)
     if size(payload) > budget:
-        for extra in ("elsewhere", "topic", "next", "keyword_detail", "semantic_detail", "excluded", "drifted"):
+        for extra in (
+            "elsewhere", "topic", "next", "keyword_detail", "semantic_detail", "excluded", "drifted", "consent",
+        ):
             payload.pop(extra, None)
     if size(payload) > budget:  # a path or title of a thousand characters, say
         payload["results"] = []
@@ -228,7 +230,7 @@ def _compose(
     if any(omitted.values()):
         payload["omitted"] = {k: v for k, v in omitted.items() if v}
     if page.more or len(kept) < len(page.hits):
-        read = dict.fromkeys([*excluded, *(hit.message.session_id for hit in kept)])
+        read = dict.fromkeys(shown_id(i) for i in [*excluded, *(hit.message.session_id for hit in kept)])
         payload["next"] = {"exclude_session_ids": list(read)}
     return payload
 

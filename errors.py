@@ -24,6 +24,7 @@ caller what to do. Nothing is raised into the host.
     |-- AlreadyThere       the conversation is in that project
     |-- NothingToUndo      no move of it is in the journal
     |-- CannotUndo         it is no longer where that move put it, or its old folder is gone
+    |-- NotConfirmed       a move into a project whose texts may be sent away needs a person's yes
     `-- MoveFailed         the host did not move it, or the row read back says otherwise
 """
 
@@ -117,6 +118,10 @@ class NothingToUndo(RecallError):
 
 class CannotUndo(RecallError):
     code = "cannot_undo"
+
+
+class NotConfirmed(RecallError):
+    code = "not_confirmed"
 
 
 class MoveFailed(RecallError):

@@ -10,8 +10,9 @@ half of the evaluation sets; bench/README.md has the table of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SEMANTIC_WEIGHT = 0.5
 SHARPNESS = 1.3  # power of a relative similarity: cosines lie close together
@@ -21,6 +22,8 @@ CONVERSATION = 1.5  # of the mean of a conversation's three best, to each of its
 TOGETHER = 0.6  # of a score, times the coverage of its conversation's hits taken together
 COVERAGE_FLOOR = 0.3  # a keyword score counts times this plus the coverage
 POOL = 200  # messages a leg brings
+PER_CONVERSATION = 1  # hits of a page, before the other conversations have had theirs
+YIELDS = 0.35  # of a further hit's score: to those of other conversations that have at least so much
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,42 @@ def nearest(candidates: Sequence[Candidate]) -> list[tuple[int, float]]:
         return []
     least, most = found[-1][1], found[0][1]
     return [(i, (s - least) / (most - least) if most > least else 1.0) for i, s in found]
+
+
+class Page(NamedTuple):
+    """Message ids, best first; how many yielded to other conversations; whether others stood behind the last."""
+
+    ids: list[int]
+    yielded: int
+    more: bool
+
+
+def share(ranked: Iterable[tuple[int, float]], root_of: Callable[[int], str], limit: int) -> Page:
+    """The best `limit` of (message id, score). A conversation that has had its share yields, but only to its equals:
+    its only rival may be far behind, and the one match of a page is never hidden."""
+    chosen, spare = list[tuple[float, int]](), list[tuple[float, int]]()
+    taken: dict[str, int] = {}
+    yielded, more = 0, False
+    for i, score in ranked:
+        root = root_of(i)
+        if taken.get(root, 0) >= PER_CONVERSATION:
+            spare.append((score, i))
+        elif len(chosen) < limit:
+            taken[root] = taken.get(root, 0) + 1
+            chosen.append((score, i))
+        else:
+            more = True
+            break
+    for score, i in spare:
+        if len(chosen) >= limit and chosen[-1][0] >= YIELDS * score:
+            yielded += 1
+            continue
+        if len(chosen) >= limit:
+            chosen.pop()
+            more = True
+        chosen.append((score, i))
+        chosen.sort(key=lambda pair: -pair[0])
+    return Page([i for _, i in chosen], yielded, more or yielded > 0)
 
 
 def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:

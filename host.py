@@ -9,9 +9,14 @@ those by home, because one process may serve several profiles.
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
+import hashlib
+import inspect
 import json
 import logging
 import os
+import platform
 import queue
 import re
 import signal
@@ -25,16 +30,29 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from .attribution import Roots
 from .config_schema import Settings
 from .errors import MoveFailed
 from .repos import RepoRoots
+from .text import WITHHELD
+
+if TYPE_CHECKING:
+    import ssl
 
 PLUGIN = "project-history-recall"
-SETTINGS = ("max_result_chars", "owner_chats", "embedding_provider", "index_budget_s")
-WITHHELD = "[withheld: the host's redactor failed on this text]"
+SETTINGS = (
+    "max_result_chars",
+    "owner_chats",
+    "embedding_provider",
+    "embedding_base_url",
+    "embedding_model",
+    "embedding_dimensions",
+    "index_budget_s",
+)
+
+API_KEY = "PROJECT_HISTORY_RECALL_API_KEY"
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +130,29 @@ def read_settings(ctx: Any, home: Path) -> Settings:
         return Settings()
 
 
+def secret(name: str) -> str | None:
+    """A secret of this call's profile, from its `.env` or the environment; None where it is not set.
+
+    The host refuses to say when it does not know whose it would be, and that is None too.
+    """
+    get = _probe("agent.secret_scope", "get_secret") or os.environ.get
+    try:
+        return (get(name) or "").strip() or None
+    except Exception as error:
+        logger.info("the host does not tell %s: %s", name, type(error).__name__)
+        return None
+
+
+def tls_trust(url: str) -> ssl.SSLContext | bool:
+    """What httpx is to trust (its `verify`) when it asks `url`: what the host trusts, and never just anything."""
+    resolve = _probe("agent.ssl_verify", "resolve_httpx_verify")
+    try:
+        return (resolve(base_url=url) if resolve is not None else True) or True
+    except Exception as error:  # a certificate file that the environment names wrongly, say
+        logger.warning("the host's certificates could not be read: %s", type(error).__name__)
+        return True
+
+
 def _yaml(path: Path) -> Any:
     if not path.is_file():
         return {}
@@ -133,6 +174,15 @@ class Host:
     settings: Settings
     redact: Callable[[str], str] | None
     connect: Callable[..., sqlite3.Connection]
+
+    def machine_id(self) -> str:
+        return machine_id()
+
+    def api_key(self) -> str | None:
+        return secret(API_KEY)
+
+    def trust(self, url: str) -> ssl.SSLContext | bool:
+        return tls_trust(url)
 
     def find_roots(self, cwd: str) -> Roots | None:
         return _roots.setdefault(self.home, RepoRoots())(cwd)
@@ -318,3 +368,155 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+# -- a person ------------------------------------------------------------------
+
+Said = Literal["accepted", "declined", "nobody_present"]
+
+ASKING = "project-history/consent"  # what the host's observers see of the question's origin
+_YES = frozenset({"once", "session", "always"})
+_UNATTENDED = frozenset({"webhook", "msgraph_webhook", "api_server"})
+# Scheduled runs, one-shot runs, workers of a board, processes that a subagent started.
+_ALONE = ("HERMES_CRON_SESSION", "HERMES_SINGLE_QUERY_SESSION", "HERMES_KANBAN_TASK", "HERMES_DELEGATED_CHILD_CONTEXT")
+
+
+def ask_person(message: str, description: str) -> Said:
+    """Put a question to the person in front of this turn, by the host's own confirmation and for as long as it waits.
+
+    Only an answered card of a gateway or an answered panel of a terminal accepts. "declined" is a no, or no
+    answer to a question that was shown; "nobody_present" is everything else: nothing was asked. Nobody is
+    asked where the host answers by itself (yolo, `approvals.mode: off`), and stdin is never read.
+    Call it on the thread of the tool call, to which the host ties its panel.
+    """
+    try:
+        bypassed = _probe("tools.approval", "is_approval_bypass_active")
+        if bypassed is None or bypassed() or _is_alone():
+            return "nobody_present"
+        is_gateway = _probe_either("_is_gateway_approval_context", "tools.approval", "tools.approval_context")
+        if is_gateway is None:
+            return "nobody_present"
+        return _ask_by_card(message, description) if is_gateway() else _ask_by_panel(message, description)
+    except Exception as error:
+        logger.warning("nobody could be asked: %s", type(error).__name__)
+        return "nobody_present"
+
+
+def _ask_by_card(message: str, description: str) -> Said:
+    """The desktop, the TUI or a chat: whoever listens there for this session's questions."""
+    key, listening = (_probe("tools.approval", n) for n in ("get_current_session_key", "_gateway_notify_cbs"))
+    ask = _probe_either("request_elicitation_consent", "tools.approval", "tools.approval_prompt")
+    if key is None or ask is None or not listening or key() not in listening:
+        return "nobody_present"
+    return "accepted" if ask(message, description, surface=ASKING) == "accept" else "declined"
+
+
+def _ask_by_panel(message: str, description: str) -> Said:
+    """The terminal or an editor: what it tied to this thread. Without that the host would read stdin."""
+    callback = _panel()
+    prompt = _probe_either("prompt_dangerous_approval", "tools.approval", "tools.approval_prompt")
+    # A one-shot run of 0.19 has a panel and no terminal to paint it on.
+    if callback is None or prompt is None or getattr(getattr(callback, "__self__", None), "_app", callback) is None:
+        return "nobody_present"
+    answers = []
+
+    @functools.wraps(callback)
+    def panel(*args: Any, **kwargs: Any) -> Any:
+        answers.append(callback(*args, **kwargs))  # when it fails nobody has seen the question
+        return answers[-1]
+
+    titled = {"title": "Confirm this action?"} if "title" in inspect.signature(prompt).parameters else {}
+    choice = prompt(message, description, allow_permanent=False, approval_callback=panel, **titled)
+    if not answers:
+        return "nobody_present"
+    return "accepted" if choice in _YES and answers[-1] in _YES else "declined"
+
+
+def _probe_either(name: str, *modules: str) -> Any:
+    return next((found for module in modules if (found := _probe(module, name)) is not None), None)
+
+
+def _panel() -> Any:
+    """What answers questions on this thread; None for nothing."""
+    get = getattr(sys.modules.get("tools.terminal_tool"), "_get_approval_callback", None)
+    return get() if get is not None else None
+
+
+def _is_alone() -> bool:
+    """Whether no person follows this call, whatever surface it reports to."""
+    get = _probe("gateway.session_context", "get_session_env") or os.environ.get
+    if any(get(name, "") for name in _ALONE) or unattended():
+        return True
+    if {(get(f"HERMES_SESSION_{of}", "") or "").lower() for of in ("PLATFORM", "SOURCE")} & _UNATTENDED:
+        return True
+    delegated = _probe("agent.delegation_context", "is_delegated_child_context")  # 0.19 has none
+    if delegated is not None and delegated():
+        return True
+    # The threads of subagents and of the background review answer by themselves, and some say yes.
+    answers_itself = _panel()
+    module = getattr(answers_itself, "__module__", "") or ""
+    automatic = "auto_" in getattr(answers_itself, "__name__", "")
+    return automatic or module.startswith(("tools.delegate", "agent.background_review"))
+
+
+def surface_is_bound() -> bool:
+    """Whether a slash command that runs now was typed by somebody: in a session the host bound, or at a terminal.
+
+    A pipe never counts, nor does a session that a variable of the process names. Who it was is not said here.
+    """
+    try:
+        if _is_alone():
+            return False
+        bound = [at for name, at in contextvars.copy_context().items() if name.name == "HERMES_SESSION_KEY"]
+        return any(isinstance(key, str) and key for key in bound) or _is_at_terminal()
+    except Exception as error:
+        logger.warning("whether a person typed this cannot be told: %s", type(error).__name__)
+        return False
+
+
+def _is_at_terminal() -> bool:
+    """Whether this is the interactive command line, its prompt open on a terminal.
+
+    A gateway that somebody started in a terminal has one too: it shows no prompt, and may run this in its loop.
+    """
+    import asyncio
+
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return False
+    prompt = getattr(sys.modules.get("prompt_toolkit.application.current"), "get_app_or_none", None)
+    return prompt is not None and prompt() is not None and sys.stdin is not None and sys.stdin.isatty()
+
+
+def machine_id() -> str:
+    """What tells this machine from others: 64 hex digits, the same at each call and in each process.
+
+    It is the hash of what the system was given at its installation. Where there is no such thing (containers,
+    mostly) it is that of the host name: another name then asks again, and two machines of one name are as one.
+    """
+    try:
+        given = _installation()
+    except Exception as error:
+        logger.debug("this machine has no id to be had: %s", type(error).__name__)
+        given = ""
+    return hashlib.sha256(f"{PLUGIN}:{given or platform.node()}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _installation() -> str:
+    if sys.platform == "win32":
+        import winreg
+
+        access = winreg.KEY_READ | winreg.KEY_WOW64_64KEY
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SOFTWARE\Microsoft\Cryptography", 0, access) as key:
+            return str(winreg.QueryValueEx(key, "MachineGuid")[0])
+    if sys.platform == "darwin":
+        import ctypes
+
+        found, wait = (ctypes.c_ubyte * 16)(), (ctypes.c_long * 2)(1, 0)
+        return bytes(found).hex() if ctypes.CDLL(None).gethostuuid(found, wait) == 0 else ""
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id", "/etc/hostid"):
+        with contextlib.suppress(OSError, ValueError):
+            text = Path(path).read_text("ascii").strip()
+            if re.fullmatch(r"[0-9a-fA-F-]{8,64}", text):  # and not "uninitialized"
+                return text
+    return ""

@@ -22,20 +22,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .embeddings import Embedder, Piece, pieces
+from .embeddings import BatchRefused, Embedder, Piece, pieces
 from .errors import RecallError
 from .scope import Everywhere
 from .state import Connect, State
-from .text import said
+from .text import WITHHELD, said
 from .vectors import Coverage, Owner, Place, Plan, Store
 
-BATCH = 64  # texts embedded at once, and lost at most by a kill
+REFUSALS = 12  # batches in a row that an endpoint refused, after which it is the endpoint's fault
 FIRST_BATCH = 16  # before anybody knows how long a text takes
 BATCH_S = 0.6  # seconds a batch may take: the clock is asked between batches only
 SWEEP_S = 600.0  # after which a sweep is made again though this process saw nothing go
 NEAR = 3  # messages beside a keyword hit that are embedded with it
 PLAN_GROUP = 25  # conversations planned in one transaction
-CHARS_PER_PIECE = 90.0  # a first guess of what is not planned yet; see bench/README.md
 WORKER_PAUSE_S = 0.02  # between the background worker's batches: the host comes first
 
 logger = logging.getLogger(__name__)
@@ -79,7 +78,8 @@ class Progress:
 class Indexer:
     """The vectors of one home with one embedder. Each thread that works uses its own.
 
-    `encoded` counts the texts this one embedded.
+    `encoded` counts the texts this one embedded, `withheld` the messages its redactor failed on: they are
+    not embedded. Raises `EmbedderUnavailable` when only the embedder can say how wide its vectors are and does not.
     """
 
     def __init__(self, store: Store, embedder: Embedder, redact: Redact | None = None) -> None:
@@ -87,8 +87,10 @@ class Indexer:
         self._embedder = embedder
         self._redact = redact
         self._me = Owner.current()
-        self.fp = store.model(embedder.fingerprint, embedder.dim)
+        self.fp = model_of(store, embedder)
         self.encoded = 0
+        self.withheld = 0
+        self._refused = 0
         self._timed = 0
         self._spent = 0.0
 
@@ -135,10 +137,13 @@ class Indexer:
             text = said(message.role, message.content)
             if text and self._redact:
                 text = self._redact(text)
+                if text == WITHHELD:
+                    self.withheld += 1
+                    continue
             if text and text not in seen:
                 seen.add(text)
                 talk.append((message.id, text))
-        return pieces(talk)
+        return pieces(talk, self._embedder.chunking)
 
     def _known(
         self, state: State, everywhere: Everywhere, root: str, planned: dict[str, list[Piece]]
@@ -168,24 +173,36 @@ class Indexer:
         return True
 
     def _batch(self) -> int:
-        return max(1, min(BATCH, int(self.rate * BATCH_S))) if self.rate else FIRST_BATCH
+        most = self._embedder.batch
+        return max(1, min(most, int(self.rate * BATCH_S))) if self.rate else min(most, FIRST_BATCH)
 
     def _embed(self, root: str, keys: Sequence[bytes], texts: dict[bytes, str]) -> None:
         began = time.monotonic()
         try:
             vectors = self._embedder.encode([texts[key] for key in keys])
             self._store.done(self.fp, self._me, root, list(zip(keys, vectors, strict=True)))
+        except BatchRefused as error:
+            self._refused += 1
+            if self._refused > REFUSALS:
+                self._store.release(self.fp, self._me)
+                raise
+            self._failed(root, keys, error)
+            return
         except RecallError:  # nobody's fault but the embedder's or the store's: no attempt is counted
             self._store.release(self.fp, self._me)
             raise
         except Exception as error:
-            logger.warning("%d pieces could not be embedded: %s", len(keys), type(error).__name__)
-            self._store.fail(self.fp, self._me, root, keys, type(error).__name__)
+            self._failed(root, keys, error)
             return
+        self._refused = 0
         if self.encoded:
             self._timed += len(keys)
             self._spent += time.monotonic() - began
         self.encoded += len(keys)
+
+    def _failed(self, root: str, keys: Sequence[bytes], error: Exception) -> None:
+        logger.warning("%d pieces could not be embedded: %s", len(keys), type(error).__name__)
+        self._store.fail(self.fp, self._me, root, keys, type(error).__name__)
 
     def catch_up(
         self,
@@ -257,6 +274,12 @@ class Indexer:
             self._store.tidy()  # the next search sweeps: it knows which conversations there are by then
         finally:
             self._store.release(self.fp, self._me)
+
+
+def model_of(store: Store, embedder: Embedder) -> int:
+    """The number of a model in the store. An endpoint's width is what it was, or what a first word shows it to be."""
+    dim = embedder.dim or store.width(embedder.fingerprint)
+    return store.model(embedder.fingerprint, dim or len(embedder.encode(["ready"])[0]))
 
 
 def beside(known: Sequence[Piece], ids: Sequence[int]) -> list[bytes]:

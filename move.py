@@ -16,11 +16,13 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from .agreement import Ask, Sendable, sendable
+from .agreement import Place as Consents
 from .attribution import HOME, ProjectRef
 from .errors import (
     AlreadyThere,
@@ -30,6 +32,7 @@ from .errors import (
     FolderMissing,
     MoveFailed,
     NotAllowedHere,
+    NotConfirmed,
     NothingToUndo,
     ProjectHasNoFolder,
     RecallError,
@@ -54,6 +57,10 @@ JOURNAL = "moves.jsonl"
 # A call of the host's method: its parameters and a `time.monotonic()` instant in, the JSON-RPC answer out.
 # Raises MoveFailed when there is none.
 Call = Callable[[Mapping[str, str], float], Mapping[str, Any]]
+
+
+class Surroundings(Disk, Consents, Protocol):
+    """Where a move reads, and where consents lie (see `host.Host`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +110,8 @@ class MovePlan:
     """What is to be done. `keys` are the rows to move, in this order; the last is the tip.
 
     `own` is true for the calling conversation; `live_key` is what its session goes by while it
-    is live. `undoes` is the journal id of the move taken back.
+    is live. `undoes` is the journal id of the move taken back. `sendable` is there when the
+    target's texts may be sent to an endpoint: then a person is asked first.
     """
 
     keys: tuple[str, ...]
@@ -114,6 +122,7 @@ class MovePlan:
     own: bool
     undoes: str
     warnings: tuple[str, ...]
+    sendable: Sendable | None = None
 
     @property
     def session_id(self) -> str:
@@ -128,6 +137,7 @@ class Ways:
     TUI turn only; `live_key` is the row that turn's session goes by. `child` calls a
     short-lived gateway over the same home. `terminal_cwd` is the folder the next
     command of a session live in this process starts in. `folder` holds the journal.
+    `ask` puts a question to the person in front of the call.
     """
 
     folder: Path
@@ -136,6 +146,7 @@ class Ways:
     live_key: str = ""
     child: Call | None = None
     terminal_cwd: Callable[[str], str | None] = lambda _: None
+    ask: Ask = lambda *_: "nobody_present"
 
     @property
     def journal(self) -> Journal:
@@ -144,7 +155,7 @@ class Ways:
 
 def run(
     args: Mapping[str, Any],
-    surroundings: Disk,
+    surroundings: Surroundings,
     identify: Callable[[Everywhere], Caller],
     ways: Ways,
     *,
@@ -165,14 +176,36 @@ def run(
                 root = choose_session(given, caller, everywhere, state.titles)
             elif not caller.acting_id:
                 raise BadArgument("Name the conversation to move.")
-            return plan(request, root, caller, everywhere, _before(state, everywhere, root), ways)
+            decided = plan(request, root, caller, everywhere, _before(state, everywhere, root), ways)
+            return replace(decided, sendable=sendable(decided.target, root, surroundings, state, everywhere))
 
     first = planned()
     if dry_run:
         return _answer(first, first.target, None, moved=False, followed=False)
+    if first.sendable:
+        _ask(first.sendable, ways)
+        deadline = time.monotonic() + DEADLINE_S
     with locked(ways.folder, deadline):
-        # Planned again: another move may have been carried out in between.
-        return _carry_out(planned(), surroundings, ways, deadline)
+        # Planned again: another move may have been carried out, or a consent given, in between.
+        last = planned()
+        if last.sendable and not (first.sendable and first.target.key == last.target.key):
+            raise NotConfirmed("The texts of that project may be sent away by now: try again, and a person is asked.")
+        answer = _carry_out(last, surroundings, ways, deadline)
+    if last.sendable:
+        last.sendable.admit()
+    return answer
+
+
+def _ask(sendable: Sendable, ways: Ways) -> None:
+    match ways.ask(*sendable.question):
+        case "accepted":
+            return
+        case "declined":
+            raise NotConfirmed("The user does not want it sent, so it was not moved.")
+    raise NotConfirmed(
+        f"{sendable.warning} Only a person can agree to that, and none could be asked here: it can be moved from the"
+        " desktop, the TUI or a terminal."
+    )
 
 
 # -- deciding ---------------------------------------------------------------
@@ -424,6 +457,7 @@ def _answer(
     warnings: Collection[str] = (),
 ) -> dict[str, Any]:
     to = after or Place(target, plan.folder, "", "")
+    sent = [plan.sendable.warning] if plan.sendable else []
     answer: dict[str, Any] = {
         "success": True,
         "moved": moved,
@@ -431,7 +465,7 @@ def _answer(
         "from": plan.before.told(),
         "to": to.told(),
         "agent_followed": followed,
-        "warnings": [one_line(w, 400) for w in warnings or plan.warnings],
+        "warnings": [one_line(w, 400) for w in [*(warnings or plan.warnings), *sent]],
     }
     if plan.undoes:
         answer["undone"] = True

@@ -29,6 +29,7 @@ class Request:
     exclude: tuple[str, ...] = ()
     after: float | None = None
     before: float | None = None
+    ask_consent: bool = False
 
     @classmethod
     def parse(cls, args: Mapping[str, Any], now: datetime | None = None) -> Request:
@@ -36,6 +37,9 @@ class Request:
         now = now or datetime.now().astimezone()
         around = _message_id(args.get("around_message_id"))
         query = _string(args, "query") or ""
+        session = _string(args, "session_id")
+        if around is None and not query and session:
+            around = cited(session)
         if around is None and not query:
             raise EmptyQuery("Say what to look for in `query`: a question, a symbol, a path or an error code.")
         mode = (_string(args, "mode") or "hybrid").lower()
@@ -56,11 +60,18 @@ class Request:
             context=_whole(args, "context", CONTEXT),
             around=around,
             project=_string(args, "project"),
-            session=_string(args, "session_id"),
-            exclude=tuple(str(e).strip() for e in excluded if str(e).strip()),
+            session=session,
+            exclude=tuple(filter(None, (_written(e, "exclude_session_ids").strip() for e in excluded))),
             after=after,
             before=before,
+            ask_consent=str(args.get("ask_semantic_consent") or "").strip().lower() in ("true", "1", "yes"),
         )
+
+
+def cited(session: str) -> int | None:
+    """The message that `ID#message` names; None where only a conversation is named."""
+    named = re.fullmatch(r".+#([0-9]{1,18})", session.strip(), re.S)
+    return int(named.group(1)) if named else None
 
 
 def _string(args: Mapping[str, Any], name: str) -> str | None:
@@ -69,7 +80,14 @@ def _string(args: Mapping[str, Any], name: str) -> str | None:
         return None
     if isinstance(value, bool | list | dict):
         raise BadArgument(f"`{name}` is a string.")
-    return str(value).strip() or None
+    return _written(value, name).strip() or None
+
+
+def _written(value: Any, name: str) -> str:
+    try:
+        return str(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list
+        raise BadArgument(f"`{name}` cannot be read.") from None
 
 
 def _whole(args: Mapping[str, Any], name: str, bounds: tuple[int, int, int]) -> int:
@@ -91,7 +109,7 @@ def _whole(args: Mapping[str, Any], name: str, bounds: tuple[int, int, int]) -> 
 def _message_id(value: Any) -> int | None:
     if value is None or value == "":
         return None
-    digits = str(value).rpartition("#")[2].strip()
+    digits = _written(value, "around_message_id").rpartition("#")[2].strip()
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,18}(\.0)?", digits):
         raise BadArgument("`around_message_id` is the `message_id` of a hit or of a message in its context.")
     return int(float(digits)) if "." in digits else int(digits)

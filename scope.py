@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -29,12 +30,14 @@ from .errors import (
     UnknownSession,
 )
 from .state import Connect, Lineages, Session, State, explain, read_projects
+from .text import one_line
 
 OWNER_SURFACES = frozenset({"desktop", "tui", "cli", "acp", "oneshot", "api_server"})
 WEBHOOKS = frozenset({"webhook", "msgraph_webhook"})
 INTERNAL = frozenset({"subagent", "tool", "kanban"})  # never conversations of a person
 
 CANDIDATES = 6
+MAX_NAME = 4_096  # characters; what is longer names nothing
 
 Titles = Callable[[Iterable[str]], dict[str, str]]
 
@@ -229,7 +232,7 @@ def choose_project(named: str | None, caller: Caller, everywhere: Everywhere) ->
         return everywhere.ref(caller.acting_id) if caller.acting_id else HOME
     if caller.reach is not Reach.PROFILE:
         raise UnknownProject("From a chat only the chat's own conversations can be searched: leave `project` out.")
-    name = named.strip()
+    name = named.strip()[:MAX_NAME]
     if name.casefold() == "home":
         raise HomeNotSearched(
             "Home holds conversations without a folder and is not searched; name a project, or leave `project` out."
@@ -287,13 +290,49 @@ def session_token(given: str) -> str:
     return token.partition("#")[0].strip()
 
 
+def shown_id(session_id: str) -> str:
+    """An id as answers write it. Clients of the API server choose their own, of any characters."""
+    return one_line(session_id, 400)
+
+
+class Ids:
+    """Some rows' ids, looked up as they are written: whole, by a beginning, or as an answer shows them."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._sorted = sorted(ids)
+        self._shown: dict[str, list[str]] | None = None
+
+    def matching(self, given: str) -> list[str]:
+        """The one that is meant, or all that begin so."""
+        tokens = _readings(given)
+        for token in tokens:
+            at = bisect_left(self._sorted, token)
+            found = []
+            while at < len(self._sorted) and self._sorted[at].startswith(token):
+                found.append(self._sorted[at])
+                at += 1
+            if found:
+                return found[:1] if found[0] == token else found
+        if self._shown is None:
+            self._shown = {}
+            for session_id in self._sorted:
+                self._shown.setdefault(shown_id(session_id), []).append(session_id)
+        return next((self._shown[token] for token in tokens if token in self._shown), [])
+
+
+def _readings(given: str) -> list[str]:
+    """What of `[@session:][profile/]ID[#message]` may be the id, the longest first: it may hold any of these itself."""
+    linked = given.strip().removeprefix("@session:")
+    whole = [given.strip(), linked, linked.partition("/")[2]]
+    cut = [token.rpartition("#")[0].strip() for token in whole]
+    return list(dict.fromkeys(filter(None, [*whole, *cut, session_token(given)])))
+
+
 def choose_session(given: str, caller: Caller, everywhere: Everywhere, titles: Titles) -> str:
     """The root of the one readable conversation a whole id or unique prefix names."""
     token = session_token(given)
-    readable = {m for root in everywhere.readable(caller) for m in everywhere.lineages.members(root)}
-    if token in readable:
-        return everywhere.lineages.root(token)
-    roots = sorted({everywhere.lineages.root(m) for m in readable if token and m.startswith(token)})
+    readable = Ids(m for root in everywhere.readable(caller) for m in everywhere.lineages.members(root))
+    roots = sorted({everywhere.lineages.root(m) for m in readable.matching(given)})
     if len(roots) == 1:
         return roots[0]
     if not roots:
@@ -336,10 +375,12 @@ def resolve(
             hint = f"; add `project: {at.id[:400]!r}` to read it" if owners and at.kind != "home" else ""
             raise NotInProject(f"That conversation belongs to {where}, not to this project{hint}.")
         roots = {root}
-    left_out: set[str] = set()
-    for given in exclude:
-        for member in _matching(session_token(given), everywhere):
-            left_out |= everywhere.lineages.with_branches(member)
+    left_out, ids = set[str](), Ids(everywhere.by_id)
+    for given in dict.fromkeys(exclude):
+        found = ids.matching(given)
+        # One that names nothing, or too much, excludes nothing.
+        if len({everywhere.lineages.root(s) for s in found}) == 1:
+            left_out |= everywhere.lineages.with_branches(found[0])
     rows = {
         m: everywhere.by_id[m] for root in roots for m in everywhere.lineages.members(root) if m not in left_out
     }
@@ -352,14 +393,6 @@ def resolve(
         no_folder if owners else 0,
         everywhere,
     )
-
-
-def _matching(token: str, everywhere: Everywhere) -> list[str]:
-    """Rows an exclusion names. One that names nothing, or too much, excludes nothing."""
-    if token in everywhere.by_id:
-        return [token]
-    found = [s for s in everywhere.by_id if token and s.startswith(token)]
-    return found if len({everywhere.lineages.root(s) for s in found}) == 1 else []
 
 
 def via(session: Session, name: str | None) -> str:

@@ -272,6 +272,22 @@ class State:
             CROSS JOIN messages m ON m.session_id = j.value GROUP BY 1, 2"""
         return [(row[0], row[1] or 0, row[2], row[3]) for row in self.rows(sql, (_json_list(session_ids),))]
 
+    def said_counts(self, session_ids: Sequence[str]) -> list[tuple[str, int]]:
+        """(session, messages) of what user and assistant said in these sessions, rewound rows left out."""
+        sql = f"SELECT m.session_id, count(*) {self._said} GROUP BY 1"
+        return [(row[0], row[1]) for row in self.rows(sql, (_json_list(session_ids),))]
+
+    def said_lengths(self, session_ids: Sequence[str]) -> list[tuple[str, int, int]]:
+        """The same with their characters. Every text is read for it; multipart ones count in bytes."""
+        length = "CASE WHEN length(m.content) THEN length(m.content) ELSE length(CAST(m.content AS BLOB)) END"
+        sql = f"SELECT m.session_id, count(*), sum({length}) {self._said} GROUP BY 1"
+        return [(row[0], row[1], row[2] or 0) for row in self.rows(sql, (_json_list(session_ids),))]
+
+    @property
+    def _said(self) -> str:
+        return f"""FROM json_each(?) j CROSS JOIN messages m ON m.session_id = j.value
+            WHERE m.role IN ('user', 'assistant') AND {self.live_or_compacted()}"""
+
     def excerpt(self, message_id: int, pattern: str) -> str:
         """The part of a very long message around the first place of `pattern` (lower case), its cut ends marked."""
         room = MAX_CONTENT // 2

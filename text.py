@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 
 MULTIPART = "\0json:"  # how Hermes stores a list or dict in `content`
+WITHHELD = "[withheld: the host's redactor failed on this text]"
 
 # Control, bidi and tag characters, zero-width spaces: invisible, and able to reorder
 # or smuggle text. The zero-width joiner stays, emoji need it.
@@ -23,6 +24,8 @@ _LINE_END = re.compile("\r\n|[\r\x0b\x0c\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _ACCENTS = re.compile("[\u0300-\u036f]")
+# Marks piled on one letter are put in order one by one, which takes the square of their number.
+_PILE = re.compile(r"[^\w\s\x00-\u02ff]{64,}")
 _DATA_URL = re.compile(r"data:[\w.+-]{1,40}/[\w.+-]{1,80};base64,[A-Za-z0-9+/=_-]+")
 _THINKING = re.compile(r"<(think|thinking|reasoning|reasoning_scratchpad)>.*?(?:</\1>|\Z)", re.I | re.S)
 
@@ -30,7 +33,7 @@ _MEMORY_BLOCK = re.compile(r"<\s*memory-context\s*>.*?(?:</\s*memory-context\s*>
 
 _SUMMARY = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
 _SUMMARY_END = re.compile(r"--- END OF CONTEXT SUMMARY[^\n]*(?:\n|\Z)")
-_MERGED = re.compile(r"\[PRIOR CONTEXT\b[^\]\n]*\]\s*(.*?)\[END OF PRIOR CONTEXT\b", re.S)
+_MERGED = re.compile(r"\[PRIOR CONTEXT\b[^\]\n]*\](.*?)\[END OF PRIOR CONTEXT\b", re.S)
 
 _SKILL = "[IMPORTANT: The user has invoked the "
 _SKILL_SAID = "The user has provided the following instruction alongside the skill invocation:"
@@ -62,10 +65,10 @@ _NOTE = re.compile(
     r"|IMPORTANT: You are running as a scheduled cron job|IMPORTANT: The following skill\(s\) were listed"
     r"|IMPORTANT: The user launched this CLI session with )"
 )
-_ATTACHED = re.compile(r"\n*--- (?:Attached Context|Context Warnings) ---\n")
+_ATTACHED = re.compile(r"--- (?:Attached Context|Context Warnings) ---\n")
 
 _FENCES = re.compile(
-    r"<(?=/?\s*(?:memory-context|untrusted[_-]tool[_-]result|persisted-output|system-reminder|system|tool_call"
+    r"<(?=[\s/]*(?:memory-context|untrusted[_-]tool[_-]result|persisted-output|system-reminder|system|tool_call"
     r"|tool_response|function_calls?|invoke|antml|think|img|script|iframe)\b|\|)",
     re.I,
 )
@@ -165,8 +168,14 @@ def fold(text: str) -> str:
     """For comparing words: compatibility forms, Latin accents and case removed."""
     if text.isascii():
         return text.lower()
+    text = _PILE.sub(_unpiled, text)
     # Only these marks: U+3099 makes another kana, and Hangul is joined again by NFC.
     return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFKD", text))).casefold()
+
+
+def _unpiled(pile: re.Match[str]) -> str:
+    """What stands there, with no more marks than any language sets on a letter."""
+    return pile[0][:32] + "".join(c for c in pile[0][32:] if not unicodedata.combining(c))
 
 
 def cut(text: str, limit: int) -> str:

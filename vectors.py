@@ -303,6 +303,13 @@ class Store:
         return fp
 
     @_guarded
+    def width(self, fingerprint: str) -> int | None:
+        """How many values the vectors of a model have here; None when there are none yet."""
+        widths = [dim for (dim,) in self._db.execute("SELECT dim FROM model WHERE fingerprint = ?", (fingerprint,))]
+        _must_be(int, widths)
+        return widths[-1] if widths else None
+
+    @_guarded
     def stamps(self, fp: int, roots: Sequence[str]) -> dict[str, str]:
         """The stamp each conversation was last planned with; those never planned are left out."""
         stamps = dict(

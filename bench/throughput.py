@@ -52,8 +52,8 @@ def main() -> None:
                 store.close()
             texts = list({p.key: p.text for root in roots for p in indexer.read(state, everywhere, root)}.values())
             began = time.process_time()
-            for start in range(0, len(texts), indexing.BATCH):
-                embedder.encode(texts[start : start + indexing.BATCH])
+            for start in range(0, len(texts), embedder.batch):
+                embedder.encode(texts[start : start + embedder.batch])
             bare = time.process_time() - began
             ratios.append(bare / indexed)
             print(f"{indexer.encoded} pieces: {indexer.encoded / indexed:.0f} a second, bare {len(texts) / bare:.0f}")

@@ -115,6 +115,7 @@ class SmallHome:
     settings: Settings = field(default_factory=lambda: Settings(embedding_provider="none"))
     redact: Callable[[str], str] | None = None
     profile: str = ""
+    key: str | None = None
     clock: float = START
 
     def __post_init__(self) -> None:
@@ -140,6 +141,15 @@ class SmallHome:
     @property
     def connect(self) -> Callable[..., sqlite3.Connection]:
         return sqlite3.connect
+
+    def machine_id(self) -> str:
+        return "a-machine"
+
+    def api_key(self) -> str | None:
+        return self.key
+
+    def trust(self, url: str) -> bool:
+        return True
 
     def find_roots(self, cwd: str) -> Roots | None:
         return None

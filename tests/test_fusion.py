@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from project_history_recall.fusion import GATE, POOL, SEMANTIC_WEIGHT, Candidate, fuse, nearest
+from project_history_recall.fusion import (
+    GATE,
+    PER_CONVERSATION,
+    POOL,
+    SEMANTIC_WEIGHT,
+    YIELDS,
+    Candidate,
+    fuse,
+    nearest,
+    share,
+)
 
 
 def found(
@@ -70,7 +80,9 @@ def test_a_neighbour_that_no_word_matched_is_no_hit() -> None:
 def test_the_nearest_are_in_order_of_their_similarity() -> None:
     hits = [found(1, similarity=0.2), found(2, keyword=9, coverage=1), found(3, similarity=0.7)]
     assert nearest(hits) == [(3, 1.0), (1, 0.0)]
-    assert nearest([*hits, found(4, similarity=0.6)])[1] == (4, pytest.approx(0.8))
+    second, relative = nearest([*hits, found(4, similarity=0.6)])[1]
+    assert second == 4
+    assert relative == pytest.approx(0.8)
 
 
 def test_with_weight_zero_the_order_is_that_of_the_words() -> None:
@@ -191,6 +203,47 @@ def test_a_conversation_that_holds_more_of_the_query_comes_first() -> None:
         found(2, root="whole", keyword=5, coverage=0.5, similarity=0.5, together=1.0),
     ]
     assert order([*hits, *crowd(5)])[:2] == [2, 1]
+
+
+# --- a page -----------------------------------------------------------------------------------------
+
+
+def page(limit: int, *hits: tuple[str, float]) -> list[str]:
+    """The conversations of a page, in order; hits are given best first."""
+    roots = [root for root, _ in hits]
+    chosen = share(enumerate(score for _, score in hits), roots.__getitem__, limit)
+    assert chosen.more == (chosen.yielded > 0 or len(chosen.ids) + chosen.yielded < len(hits))
+    return [roots[i] for i in chosen.ids]
+
+
+def test_a_conversation_yields_to_those_that_are_nearly_as_good() -> None:
+    assert page(3, ("a", 1.0), ("a", 0.9), ("a", 0.8), ("b", 0.7), ("c", 0.6)) == ["a", "b", "c"]
+
+
+def test_a_conversation_does_not_yield_to_what_is_far_behind() -> None:
+    far = 0.8 * YIELDS - 0.01
+    assert page(3, ("a", 1.0), ("a", 0.9), ("a", 0.8), ("b", far), ("c", far / 2)) == ["a", "a", "a"]
+    assert page(2, ("a", 1.0), ("a", 0.9), ("b", 0.9 * YIELDS)) == ["a", "b"]
+
+
+def test_where_nobody_else_matches_one_conversation_has_the_page() -> None:
+    assert page(3, *[("a", 1.0 - n / 10) for n in range(5)]) == ["a"] * 3
+
+
+def test_a_page_is_in_order_of_its_scores() -> None:
+    assert page(4, ("a", 1.0), ("a", 0.9), ("b", 0.5), ("c", 0.1)) == ["a", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_sharing_anything(seed: int) -> None:
+    dice = random.Random(seed)
+    hits = sorted(((dice.random(), dice.choice("abcdef")) for _ in range(dice.randint(0, 30))), reverse=True)
+    limit = dice.randint(1, 20)
+    given = page(limit, *[(root, score) for score, root in hits])
+    assert len(given) == min(limit, len(hits))
+    assert not hits or given[0] == hits[0][1]
+    if len(hits) > limit and hits[limit - 1][0] > 0 and len({root for _, root in hits[:limit]}) == limit:
+        assert max(given.count(root) for root in given) == PER_CONVERSATION
 
 
 # --- whatever is given ------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ pytest.importorskip("numpy")
 
 from project_history_recall import indexing  # noqa: E402
 from project_history_recall.embeddings import EmbedderUnavailable, Piece, plain  # noqa: E402
-from project_history_recall.indexing import BATCH, FIRST_BATCH, NEAR, Indexer, Progress, beside, start_worker  # noqa: E402
+from project_history_recall.indexing import FIRST_BATCH, NEAR, Indexer, Progress, beside, start_worker  # noqa: E402
 from project_history_recall.state import State  # noqa: E402
 from project_history_recall.vectors import MAX_TRIES, Coverage, Store  # noqa: E402
 
@@ -31,6 +31,7 @@ from tests.probes.index_worker import MadeUp, Settings, everywhere  # noqa: E402
 from tests.small import BOREALIS, LAYOUTS, SmallHome, furnished  # noqa: E402
 
 WORKER = Path(__file__).parent / "probes" / "index_worker.py"
+BATCH = MadeUp.batch
 # Sentences of one piece each, so that messages can be counted.
 TALK = [
     "Why does the nightly import double every invoice?",

@@ -29,6 +29,7 @@ if PACKAGE not in sys.modules:  # run as a script: what indexing needs, nothing 
 import numpy as np  # noqa: E402
 from project_history_recall import vectors  # noqa: E402
 from project_history_recall.attribution import Attribution  # noqa: E402
+from project_history_recall.embeddings import LOCAL  # noqa: E402
 from project_history_recall.indexing import Indexer, store_path  # noqa: E402
 from project_history_recall.scope import Everywhere  # noqa: E402
 from project_history_recall.state import State, read_projects  # noqa: E402
@@ -49,7 +50,7 @@ class Settings:
 class MadeUp:
     """A vector for each text, the same in every process, that means nothing. `log` gets a line a text."""
 
-    fingerprint, dim = "made-up", 16
+    fingerprint, dim, batch, chunking = "made-up", 16, 64, LOCAL
 
     def __init__(self, log: int = -1, pause: float = 0.0, seed: int = 0) -> None:
         self.texts: list[str] = []
