@@ -203,8 +203,8 @@ def _ask(sendable: Sendable, ways: Ways) -> None:
         case "declined":
             raise NotConfirmed("The user does not want it sent, so it was not moved.")
     raise NotConfirmed(
-        f"{sendable.warning} Only a person can agree to that, and none could be asked here: it can be moved from the"
-        " desktop, the TUI or a terminal."
+        f"{sendable.warning} Only a person can agree to that, and none could be asked here: move it from a"
+        " conversation at the desktop, the TUI or the terminal."
     )
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("apsw")
 pytest.importorskip("numpy")
 pytest.importorskip("httpx")
 
-from project_history_recall import agreement, indexing, move, scope, semantic  # noqa: E402
+from project_history_recall import agreement, indexing, move, scope, semantic, slash, words  # noqa: E402
 from project_history_recall.agreement import Said  # noqa: E402
 from project_history_recall.config_schema import Endpoint, Settings  # noqa: E402
 from project_history_recall.errors import NotConfirmed  # noqa: E402
@@ -240,6 +240,65 @@ def test_a_person_is_not_asked_for_what_they_agreed_to(home: SmallHome) -> None:
     agree(home)
     person = Person([])
     assert ask(home, person=person, ask_semantic_consent=True)["semantic_status"] == "ready"
+
+
+# --- typing it --------------------------------------------------------------------------------------
+
+
+def type_it(home: SmallHome, raw: str, *, typed: bool = True, live: scope.Live | None = None) -> str:
+    """What `/project-history` answers; `typed` is whether the host says that somebody typed it."""
+    desk = slash.Desk(
+        surroundings=home,
+        live=live,
+        sender_unknown=False,
+        say=words.speak("en"),
+        hermes="0.22",
+        ways=lambda _: move.Ways(folder=home.path),
+        grants=list,
+        revoke=lambda _: 0,
+        typed=lambda: typed,
+    )
+    return slash.answer(raw, desk)
+
+
+def request_of(home: SmallHome) -> str:
+    id: str = ask(home)["consent"][0]["request_id"]
+    return id
+
+
+def test_a_person_who_types_the_id_of_a_request_agrees_to_it(home: SmallHome, server: Server) -> None:
+    told = type_it(home, f"allow {request_of(home).upper()}")
+    assert "2 messages" in told
+    assert "127.0.0.1" in told
+    assert ask(home)["semantic_status"] == "ready"
+
+
+@pytest.mark.parametrize("live", [None, scope.Live(session_id="caller", source="desktop", session_key="caller")])
+def test_what_nobody_typed_is_no_agreement(home: SmallHome, server: Server, live: scope.Live | None) -> None:
+    assert "Only a person" in type_it(home, f"allow {request_of(home)}", typed=False, live=live)
+    assert ask(home)["semantic_status"] == "consent_required"
+    assert server.lines == 0
+
+
+def test_a_chat_that_is_not_the_owners_agrees_to_nothing(home: SmallHome, server: Server) -> None:
+    id = request_of(home)
+    home.session("chat", source="telegram", user_id="7", session_key="k", chat_type="group")
+    live = scope.Live(session_id="chat", platform="telegram", user_id="7", session_key="k", chat_type="group")
+    assert "Only the owner" in type_it(home, f"allow {id}", live=live)
+    assert ask(home)["semantic_status"] == "consent_required"
+
+
+@pytest.mark.parametrize("id", ["00000000", "p_atlas", "';DROP", "*"])
+def test_another_id_is_no_request(home: SmallHome, server: Server, id: str) -> None:
+    assert "No open request" in type_it(home, f"allow {id}")
+    assert server.lines == 0
+
+
+def test_an_id_from_before_the_folders_changed_is_no_request_any_more(home: SmallHome) -> None:
+    id = request_of(home)
+    home.write("INSERT INTO project_folders VALUES ('p_atlas', '/src/extra', 0, 9)", file="projects.db")
+    assert "No open request" in type_it(home, f"allow {id}")
+    assert ask(home)["semantic_status"] == "consent_required"
 
 
 # --- what asks again --------------------------------------------------------------------------------
