@@ -6,6 +6,7 @@ nothing heavy, opens no file and touches no network.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -72,10 +73,17 @@ SEARCH_SCHEMA: dict[str, Any] = {
                 " such as 24h, 7d, 2w.",
             },
             "before": {"type": "string", "description": "Before this time; the same forms."},
+            "ask_semantic_consent": {
+                "type": "boolean",
+                "description": "Open the host's confirmation for sending this project's texts to the configured"
+                " endpoint, when the answer says `consent_required` and the user wants it. Only their answer counts.",
+            },
         },
         "required": [],
     },
 }
+
+SKILL = "When and how to search this project's past conversations, and how to cite what is found."
 
 MOVE_SCHEMA: dict[str, Any] = {
     "name": "project_session_move",
@@ -118,6 +126,7 @@ def handle_search(args: Any, ctx: Any = None, session_id: str | None = None, **_
             surroundings,
             lambda all_: scope.identify(live, all_, surroundings.settings),
             drifted=lambda caller, all_: move.drifted(journal, caller, all_),
+            ask=host.ask_person,
         )
 
     return _answered(work)
@@ -145,9 +154,13 @@ def handle_move(
     return _answered(work, "move")
 
 
-def _ways(live: scope.Live, home: Path) -> move.Ways:
-    """How the caller's surface can move something. Only a desktop or TUI turn has its session in this process."""
+def _ways(live: scope.Live, home: Path, *, typed: bool = False) -> move.Ways:
+    """How the caller's surface can move something. Only a desktop or TUI has its session in this process.
+
+    A tool call tells one by its window; a command that somebody typed is bound to no window, but to a source.
+    """
     window = bool(live.ui_session_id) and live.platform.lower() in ("", *scope.OWNER_SURFACES)
+    window = window or (typed and not live.platform and live.source in ("desktop", "tui"))
     return move.Ways(
         folder=host.data_folder(home),
         surface=live.source or live.platform or "cli",
@@ -155,6 +168,7 @@ def _ways(live: scope.Live, home: Path) -> move.Ways:
         live_key=live.session_key if window else "",
         child=host.gateway_child(home),
         terminal_cwd=host.terminal_cwd,
+        ask=host.ask_person,
     )
 
 
@@ -184,6 +198,48 @@ def _error(code: str, message: str, extra: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+# The commands for people are imported when somebody uses one: loading the plugin is to cost nothing.
+
+
+def handle_slash(raw: str, ctx: Any = None) -> str:
+    """Answer `/project-history ...` in a few lines of plain text; nothing is raised into the host."""
+    from . import cli, people, slash, words
+
+    say = words.speak()
+    try:
+        say = words.speak(people.language())
+        home = people.bound_home(host.hermes_home())
+        with people.at_home(home):
+            surroundings = host.current(ctx, home)
+            desk = slash.Desk(
+                surroundings=surroundings,
+                live=scope.Live(**host.live_variables(None)) if people.session_is_bound() else None,
+                sender_unknown=people.sender_unknown(),
+                say=say,
+                hermes=people.version(),
+                ways=lambda who: _ways(who or scope.Live(), home, typed=True),
+                grants=lambda: cli.listed_grants(surroundings),
+                revoke=lambda project: cli.revoke_grants(surroundings, project),
+                typed=host.surface_is_bound,
+            )
+            return slash.answer(raw, desk)
+    except Exception as error:  # the last line of defence: the host must not see it
+        logger.exception("a slash command failed")
+        return say("slash.failed", kind=type(error).__name__)
+
+
+def _add_commands(lent: Any) -> None:
+    from . import cli
+
+    cli.set_up(lent)
+
+
+def _run_command(args: Any) -> None:
+    from . import cli
+
+    cli.from_host(args)
+
+
 def register(ctx: Any) -> None:
     """Called by Hermes when the plugin is loaded."""
     ctx.register_tool(
@@ -202,3 +258,16 @@ def register(ctx: Any) -> None:
         description=MOVE_SCHEMA["description"],
         emoji="📦",
     )
+    about = "Search, read and move this project's past conversations"
+    ctx.register_cli_command(
+        name="project-history", help=about, setup_fn=_add_commands, handler_fn=_run_command, description=f"{about}."
+    )
+    ctx.register_command(
+        "project-history",
+        handler=lambda raw="": handle_slash(raw, ctx=ctx),
+        description=about,
+        args_hint="search|status|sessions|show|move|help",
+    )
+    skill = Path(__file__).with_name("skills") / "project-history" / "SKILL.md"
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # without it the tools are there all the same
+        ctx.register_skill("project-history", skill, description=SKILL)

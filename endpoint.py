@@ -51,6 +51,11 @@ SAID = 80  # characters of what a server says
 logger = logging.getLogger(__name__)
 
 
+def model_name(endpoint: Endpoint) -> str:
+    """How the fingerprints of its vectors begin."""
+    return f"endpoint/{endpoint.base_url}/{endpoint.model}/{endpoint.dimensions or 'own'}/"
+
+
 class EndpointEmbedder:
     """Texts to (n, dim) float32 rows, L2-normalised, over HTTP. Threads may share it.
 
@@ -79,8 +84,7 @@ class EndpointEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        asked = self._endpoint
-        return f"endpoint/{asked.base_url}/{asked.model}/{asked.dimensions or 'own'}/{self.chunking}"
+        return model_name(self._endpoint) + str(self.chunking)
 
     @property
     def dim(self) -> int | None:

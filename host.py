@@ -122,6 +122,8 @@ def read_settings(ctx: Any, home: Path) -> Settings:
     if get is not None:
         return Settings.parse({key: get(key) for key in SETTINGS})
     load = _probe("hermes_cli.config", "load_config")
+    if home != hermes_home():  # the host would read its own
+        load = None
     try:
         config = load() if load is not None else _yaml(home / "config.yaml")
         entry = config["plugins"]["entries"][PLUGIN]

@@ -258,8 +258,15 @@ class Indexer:
             self._store.tidy()
         _swept[self._store] = (kept, time.monotonic())
 
-    def work(self, state: State, everywhere: Everywhere, roots: Sequence[str], stop: threading.Event) -> None:
-        """Pay everything that is owed in a scope. The background's whole life."""
+    def work(
+        self,
+        state: State,
+        everywhere: Everywhere,
+        roots: Sequence[str],
+        stop: threading.Event,
+        pause: float = WORKER_PAUSE_S,
+    ) -> None:
+        """Pay everything that is owed in a scope, with a pause between batches. The background's whole life."""
         try:
             stale = self.stale(state, everywhere, roots)
             for root in roots:
@@ -270,7 +277,7 @@ class Indexer:
                 if not owed:
                     continue
                 known = self._known(state, everywhere, root, planned)
-                self.pay(root, known, owed, stop.is_set, WORKER_PAUSE_S)
+                self.pay(root, known, owed, stop.is_set, pause)
             self._store.tidy()  # the next search sweeps: it knows which conversations there are by then
         finally:
             self._store.release(self.fp, self._me)

@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "repair": {"scope"},
     "doctor": {"printing", "status", "words"},
     "telling": {"doctor", "printing", "text", "words"},
-    "slash": {"asking", "listing", "move", "status", "telling", "transcript", "upkeep"},
+    "slash": {"agreement", "asking", "listing", "move", "status", "telling", "transcript", "upkeep"},
     "cli": {"people", "repair", "slash"},
     "__init__": {"cli", "host", "move", "search", "slash"},
 }

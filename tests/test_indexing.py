@@ -522,12 +522,12 @@ def test_three_processes_embed_nothing_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("seed", [1, 2])
-def test_killed_twenty_times_it_ends_as_if_nobody_had_been(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", [1])
+def test_killed_fifty_times_it_ends_as_if_nobody_had_been(tmp_path: Path, seed: int) -> None:
     home, calm = crowded(tmp_path / "home"), crowded(tmp_path / "calm")
-    told, texts = run(home, Settings(workers=2, kills=20, pause=0.05, seed=seed))
-    assert told["deaths"] > 10
-    assert len(texts) < 2 * 640  # each death loses a batch at most
+    told, texts = run(home, Settings(workers=2, kills=50, pause=0.05, seed=seed))
+    assert told["deaths"] > 25
+    assert len(texts) <= 640 + told["deaths"] * BATCH  # each death loses a batch at most
     undisturbed, disturbed = (Index(h, Store(indexing.store_path(h.path))) for h in (calm, home))
     assert undisturbed.cost() == 640
     assert disturbed.cost() == 0

@@ -19,15 +19,16 @@ pytest.importorskip("apsw")
 pytest.importorskip("numpy")
 pytest.importorskip("httpx")
 
-from project_history_recall import agreement, indexing, move, scope, semantic, slash, words  # noqa: E402
-from project_history_recall.agreement import Said  # noqa: E402
-from project_history_recall.config_schema import Endpoint, Settings  # noqa: E402
-from project_history_recall.errors import NotConfirmed  # noqa: E402
-from project_history_recall.text import WITHHELD  # noqa: E402
+from project_history_recall import agreement, indexing, move, scope, semantic, slash, words
+from project_history_recall.agreement import Said
+from project_history_recall.config_schema import Endpoint, Settings
+from project_history_recall.embeddings import EmbedderUnavailable
+from project_history_recall.errors import NotConfirmed
+from project_history_recall.text import WITHHELD
 
-from tests.servers import Call, Server  # noqa: E402
-from tests.small import ATLAS, BOREALIS, Answer, SmallHome, furnished, ids  # noqa: E402
-from tests.test_semantic import MEANINGS, Thesaurus  # noqa: E402
+from tests.servers import Call, Server
+from tests.small import ATLAS, BOREALIS, Answer, SmallHome, furnished, ids
+from tests.test_semantic import MEANINGS, Thesaurus
 
 SECRET = "hunter2-hunter2"
 
@@ -64,7 +65,7 @@ class NoLocal(Thesaurus):
     fingerprint = "stand-in"
 
     def encode(self, texts: Any) -> Any:
-        raise semantic.EmbedderUnavailable("no embedded model in this test")
+        raise EmbedderUnavailable("no embedded model in this test")
 
 
 def use(home: SmallHome, server: Server, model: str = "some-model:cloud", **settings: Any) -> SmallHome:
@@ -395,20 +396,20 @@ def test_a_revocation_in_the_middle_of_an_index_run_stops_the_next_batch(tmp_pat
     revoked_at: list[int] = []
 
     def revoking(call: Call) -> None:
-        if len(server.asked) == 3:
+        if len(running.asked) == 3:
             agreement.grants_of(home).revoke()
-            revoked_at.append(len(server.asked))
+            revoked_at.append(len(running.asked))
         embed(call)
 
-    with Server(revoking) as server:
-        use(home, server)
+    with Server(revoking) as running:
+        use(home, running)
         home.session("talk")
         home.fill("talk", (f"{'Sentence number so and so. ' * 60} {n}" for n in range(60)))
         answer = agree(home)
         for thread, _ in list(indexing._workers.values()):
             thread.join(30)
         assert revoked_at == [3]
-        assert len(server.asked) == 3
+        assert len(running.asked) == 3
         assert answer["semantic_status"] == "consent_required"
 
 
