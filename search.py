@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -384,17 +385,21 @@ def _rank(
 
 
 def _positions(scope: Scope, state: State, hits: Mapping[int, Hit]) -> dict[int, tuple[str, int]]:
-    """Where each message stands: its conversation, and its place among what was said there."""
+    """Where each message stands: its conversation, and its place among what was said there.
+
+    Nobody asks for the place of a message that is alone of its conversation, so it is not looked up.
+    """
     lineages = scope.everywhere.lineages
-    members = {m for hit in hits.values() for m in lineages.members(hit.message.session_id)}
+    roots = {row_id: lineages.root(hit.message.session_id) for row_id, hit in hits.items()}
+    crowded = [root for root, count in Counter(roots.values()).items() if count > 1]
     counts: dict[str, int] = {}
     positions: dict[int, tuple[str, int]] = {}
-    for session_id, message_id in state.order(sorted(members)):
+    for session_id, message_id in state.order(sorted(m for root in crowded for m in lineages.members(root))):
         root = lineages.root(session_id)
         counts[root] = counts.get(root, 0) + 1
         positions[message_id] = (root, counts[root])
-    for row_id, hit in hits.items():  # a row that came while we looked
-        positions.setdefault(row_id, (lineages.root(hit.message.session_id), -row_id))
+    for row_id, root in roots.items():  # the others, and a row that came while we looked
+        positions.setdefault(row_id, (root, -row_id))
     return positions
 
 
