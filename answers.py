@@ -22,6 +22,8 @@ SPARE_CHARS = 20  # blank lines closed up are no cut
 REDACT_CHARS = 20_000  # around a match, redacted before it is cut
 EDGE_CHARS = 4_000  # the longest secret: a private key of 4096 bits has 3,300
 AROUND = 40  # messages each way that reading on shows at most
+# What an answer does without when even the shortest pieces do not fit.
+EXTRAS = ("elsewhere", "topic", "next", "keyword_detail", "semantic_detail", "excluded", "drifted", "consent")
 
 Redact = Callable[[str], str]
 
@@ -201,9 +203,7 @@ def fit(excluded: Sequence[str], head: dict[str, Any], page: Page, budget: int, 
         kept.pop()
         payload = _compose(excluded, head, page, kept, show, 160, 0, 0)
     if size(payload) > budget:
-        for extra in (
-            "elsewhere", "topic", "next", "keyword_detail", "semantic_detail", "excluded", "drifted", "consent",
-        ):
+        for extra in EXTRAS:
             payload.pop(extra, None)
     if size(payload) > budget:  # a path or title of a thousand characters, say
         payload["results"] = []
@@ -277,4 +277,6 @@ def fit_around(
             growing.remove(side)
             continue
         taken, payload, turn = wider, attempt, turn + 1
-    return payload if size(payload) <= budget else {**head, "omitted": {"by_size": 1}}
+    if size(payload) <= budget:
+        return payload
+    return {**{k: v for k, v in head.items() if k not in EXTRAS}, "omitted": {"by_size": 1}}

@@ -156,9 +156,9 @@ def tls_trust(url: str) -> ssl.SSLContext | bool:
 
 
 def _yaml(path: Path) -> Any:
-    if not path.is_file():
-        return {}
     try:
+        if not path.is_file():
+            return {}
         import yaml
 
         return yaml.safe_load(path.read_text(encoding="utf-8")) or {}

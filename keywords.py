@@ -195,7 +195,8 @@ def parse(text: str) -> Query:
     if len(others) > MAX_TERMS:  # a pasted log: its longest words say most
         others = sorted(others, key=lambda t: -len(t.text))[:MAX_TERMS]
     kept = frozenset([*others, *grams[:MAX_GRAMS]])
-    return Query(tuple(t for t in every if t in kept), tuple(e for e in excluded if e), tuple(shown))
+    pieces_kept = tuple((piece, terms) for piece, terms in shown if not kept.isdisjoint(terms))
+    return Query(tuple(t for t in every if t in kept), tuple(e for e in excluded if e)[:MAX_TERMS], pieces_kept)
 
 
 def _quoted(phrase: str) -> list[tuple[str, tuple[Term, ...]]]:
@@ -407,6 +408,8 @@ class KeywordLeg:
             self._scan(query.terms, roles, found, "1")
             if roles == TALK:
                 self._find_multipart(query, found, "1")
+        if self._state.damaged:  # an index of the rows, then
+            found.skipped.append("index_damaged")
         return found
 
     def eligible(self, ids: Sequence[int], *, except_live_of: str = "") -> set[int]:

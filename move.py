@@ -39,7 +39,7 @@ from .errors import (
     UnknownSession,
     UnsupportedHere,
 )
-from .scope import Caller, Disk, Everywhere, Reach, choose_project, choose_session, reading
+from .scope import Caller, Disk, Everywhere, Reach, choose_project, choose_session, reading, shown_id
 from .state import State
 from .text import one_line
 
@@ -304,7 +304,7 @@ def _undo_target(
         )
     homeless = not (last.source.cwd or last.source.root)
     folder = os.path.expanduser("~") if homeless else last.source.cwd or last.source.root
-    if not os.path.isdir(folder):
+    if not os.path.isabs(folder) or not os.path.isdir(folder):
         raise CannotUndo(f"It came from {folder}, which is gone: name another project in `project`.")
     target, warnings = everywhere.at(folder), list[str]()
     if homeless and target.kind != "home":
@@ -461,7 +461,7 @@ def _answer(
     answer: dict[str, Any] = {
         "success": True,
         "moved": moved,
-        "session_id": plan.session_id,
+        "session_id": shown_id(plan.session_id),
         "from": plan.before.told(),
         "to": to.told(),
         "agent_followed": followed,
@@ -565,7 +565,7 @@ class Entry:
             names = ("id", "time", "session", "surface")
             key, when, session, surface = (str(row[name]) for name in names)
             return cls(key, when, session, source, to, surface, str(row.get("undoes", "")))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 

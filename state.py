@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import random
+import re
 import sqlite3
 import time
 from collections import defaultdict
@@ -22,9 +25,15 @@ from .errors import StateUnreadable
 
 Connect = Callable[..., sqlite3.Connection]
 
-BUSY_MS = 1_500
-RETRIES, RETRY_S = 3, 0.05
+BUSY_MS = 5_000  # that one statement waits for a writer, unless the call's deadline comes first
+NAP_S = (0.001, 0.01)  # SQLite's own naps are of 0.1 s, and quick writers slip past them
+IO_RETRIES, IO_NAP_S = 3, 0.05
+PROJECTS_S = 1.5  # that a writer of projects.db is waited for
 MAX_CONTENT = 200_000  # characters of one message read at once
+
+_INDEXED = re.compile(r"(?:CROSS )?(FROM|JOIN) (messages m|sessions s)\b(?: INDEXED BY \w+)?")
+
+logger = logging.getLogger(__name__)
 
 
 class Session(NamedTuple):
@@ -68,13 +77,16 @@ class State:
     """One connection to a home's state.db for one call. Use it as a context manager.
 
     `deadline` is a `time.monotonic()` instant, which may be moved: a statement still
-    running then is interrupted and raises `sqlite3.OperationalError: interrupted`.
+    running then is interrupted and raises `sqlite3.OperationalError: interrupted`, and
+    nobody waits for a writer any longer. `damaged` says that an index of the file was of
+    no use: its tables are then read from first to last.
     """
 
     def __init__(self, home: Path, *, deadline: float | None = None, connect: Connect = sqlite3.connect) -> None:
         self.home = home
         self.path = home / "state.db"
         self.deadline = deadline
+        self.damaged = False
         self._connect = connect
         try:
             there = self.path.is_file()
@@ -112,7 +124,7 @@ class State:
         # as_uri() quotes `?`, `#`, `%` and spaces; an f-string would open another file.
         uri = f"{self.path.resolve().as_uri()}?{query}"
         try:
-            db = self._connect(uri, uri=True, isolation_level=None, timeout=BUSY_MS / 1000, check_same_thread=False)
+            db = self._connect(uri, uri=True, isolation_level=None, timeout=0, check_same_thread=False)
         except sqlite3.Error as error:
             raise StateUnreadable(explain(error)) from error
         db.execute("PRAGMA temp_store=MEMORY")
@@ -124,10 +136,12 @@ class State:
         return self.deadline is not None and time.monotonic() > self.deadline
 
     def _readable_without_wal(self, error: sqlite3.Error) -> bool:
-        # A WAL file in a folder we may not write to has no -shm to share. Without a
-        # -wal there is nothing a plain read of the file could miss.
-        name = getattr(error, "sqlite_errorname", "")
-        return name in ("SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN") and not Path(f"{self.path}-wal").exists()
+        # A WAL file in a folder we may not write to, or on a full disk, has no -shm to share.
+        # Without anything in a -wal there is nothing a plain read of the file could miss.
+        name, log = getattr(error, "sqlite_errorname", ""), Path(f"{self.path}-wal")
+        if name in ("SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_SHMOPEN"):  # it has just made an empty log
+            return not (log.exists() and log.stat().st_size)
+        return name in ("SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN") and not log.exists()
 
     def _read_columns(self) -> Columns:
         found = []
@@ -144,29 +158,48 @@ class State:
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
         """All rows of a statement; waits a moment for a busy writer. Raises `sqlite3.Error`."""
-        for attempt in range(RETRIES + 1):
+        until = time.monotonic() + BUSY_MS / 1000
+        failed = 0
+        while True:
             try:
                 return self._db.execute(sql, params).fetchall()
-            except MemoryError as error:  # a damaged page may name any size
+            except (MemoryError, UnicodeDecodeError) as error:
+                # A damaged page may name any size, and SQLite's own word on it be no text.
                 raise sqlite3.DatabaseError("malformed, or out of memory") from error
             except sqlite3.OperationalError as error:
                 if "UTF-8" in str(error) and self._db.text_factory is str:
                     # Some other program wrote it; the rest is still read.
-                    self._db.text_factory = lambda raw: raw.decode("utf-8", "replace")
+                    self._db.text_factory = _any_text
                     continue
-                transient = "locked" in str(error) or "busy" in str(error) or "disk I/O error" in str(error)
-                if not transient or attempt == RETRIES:
+                # A full-text table that could not be opened for a writer says so by its code alone.
+                busy = "locked" in str(error) or getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                failed += "disk I/O error" in str(error)
+                if not (busy or 0 < failed <= IO_RETRIES) or time.monotonic() >= until or self._over():
                     raise
-                time.sleep(RETRY_S)
-        raise AssertionError("unreachable")
+                time.sleep(random.uniform(*NAP_S) if busy else IO_NAP_S)
+            except sqlite3.DatabaseError as error:
+                unindexed = _INDEXED.sub(r"\1 \2 NOT INDEXED", sql)
+                if "malformed" not in str(error) or unindexed == sql:
+                    raise
+                if not self.damaged:
+                    logger.warning("state.db is damaged; what can be read of it is read without its indexes")
+                sql, self.damaged = unindexed, True
 
     def _column(self, table: str, name: str, default: str) -> str:
-        return f"coalesce({table[0]}.{name}, {default})" if name in getattr(self.columns, table) else default
+        # SQLite keeps a value of any kind in a column of any kind.
+        kind = "TEXT" if default == "''" else "INTEGER"
+        there = name in getattr(self.columns, table)
+        return f"coalesce(CAST({table[0]}.{name} AS {kind}), {default})" if there else default
 
     def sessions(self) -> list[Session]:
         """Every session row, oldest first."""
         def text(name: str) -> str:
             return self._column("sessions", name, "''")
+
+        def path(name: str) -> str:  # one with a NUL is none, and the system would say so by an exception
+            if name not in self.columns.sessions:
+                return "''"
+            return f"CASE WHEN instr(s.{name}, char(0)) THEN '' ELSE {text(name)} END"
 
         if "model_config" in self.columns.sessions:
             # Only rows that carry a marker are parsed; broken JSON has none.
@@ -178,10 +211,10 @@ class State:
             config = "''"
         flags = [self._column("sessions", name, "0") for name in ("archived", "hidden")]
         sql = f"""SELECT s.id, {text('source')}, {text('session_key')}, {text('user_id')}, {text('chat_type')},
-            {text('parent_session_id')}, {text('end_reason')}, {text('cwd')}, {text('git_repo_root')},
+            {text('parent_session_id')}, {text('end_reason')}, {path('cwd')}, {path('git_repo_root')},
             {flags[0]}, {flags[1]}, {config.format('branched_from')}, {config.format('delegate_from')},
-            {config.format('reset_from')}, coalesce(s.started_at, 0)
-            FROM sessions s ORDER BY s.started_at, s.id"""
+            {config.format('reset_from')}, coalesce(CAST(s.started_at AS REAL), 0)
+            FROM sessions s WHERE typeof(s.id) = 'text' ORDER BY s.started_at, s.id"""
         return [Session._make(row) for row in self.rows(sql)]
 
     def titles(self, ids: Iterable[str]) -> dict[str, str]:
@@ -235,7 +268,7 @@ class State:
             WHEN length(CAST(m.content AS BLOB)) > {20 * MAX_CONTENT} THEN NULL ELSE m.content END"""
         active = self._column("messages", "active", "1")
         compacted = self._column("messages", "compacted", "0")
-        return f"m.id, m.session_id, m.role, {content}, coalesce(m.timestamp, 0), {active}, {compacted}"
+        return f"m.id, m.session_id, m.role, {content}, coalesce(CAST(m.timestamp AS REAL), 0), {active}, {compacted}"
 
     def messages(self, ids: Iterable[int]) -> dict[int, Message]:
         """Those of these messages that a person may still see, read from the live rows."""
@@ -317,6 +350,10 @@ class State:
         return None
 
 
+def _any_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
 def _json_list(values: Iterable[Any]) -> str:
     return json.dumps(list(values))
 
@@ -340,15 +377,18 @@ def explain(error: Exception) -> str:
 def read_projects(home: Path, connect: Connect = sqlite3.connect) -> list[Project]:
     """The projects of a home, oldest first; none when projects.db does not exist yet."""
     path = home / "projects.db"
-    if not path.is_file() or path.stat().st_size == 0:
-        return []
     try:
-        db = connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_MS / 1000)
+        if not path.is_file() or path.stat().st_size == 0:
+            return []
+        db = connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=PROJECTS_S)
         try:
+            db.text_factory = _any_text
             return _projects(db)
         finally:
             db.close()
-    except sqlite3.Error as error:
+    except (MemoryError, UnicodeDecodeError) as error:  # see `State.rows`
+        raise StateUnreadable(explain(sqlite3.DatabaseError("malformed")).replace("state.db", "projects.db")) from error
+    except (sqlite3.Error, OSError) as error:
         raise StateUnreadable(explain(error).replace("state.db", "projects.db")) from error
 
 
@@ -356,16 +396,25 @@ def _projects(db: sqlite3.Connection) -> list[Project]:
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     if not {"projects", "project_folders"} <= tables:
         return []
-    columns = {row[1] for row in db.execute("PRAGMA table_info(projects)").fetchall()}
-    archived = "archived" if "archived" in columns else "0"
-    primary = "primary_path" if "primary_path" in columns else "NULL"
+    columns = {
+        (table, row[1])
+        for table in ("projects", "project_folders")
+        for row in db.execute(f"PRAGMA table_info({table})").fetchall()
+    }
+    archived = "archived" if ("projects", "archived") in columns else "0"
+    primary = "CAST(primary_path AS TEXT)" if ("projects", "primary_path") in columns else "NULL"
+    orders = [o for o in ("is_primary DESC", "added_at") if ("project_folders", o.split()[0]) in columns]
     folders: defaultdict[str, list[str]] = defaultdict(list)
     for project_id, folder in db.execute(
-        "SELECT project_id, path FROM project_folders ORDER BY is_primary DESC, added_at"
+        "SELECT project_id, CAST(path AS TEXT) FROM project_folders"
+        f" WHERE path IS NOT NULL ORDER BY {', '.join(orders) or 1}"
     ).fetchall():
         folders[project_id].append(folder)
     # The host's own order: equal times stay in rowid order there as here.
-    rows = db.execute(f"SELECT id, slug, name, {archived}, {primary} FROM projects ORDER BY created_at").fetchall()
+    rows = db.execute(
+        f"""SELECT id, coalesce(CAST(slug AS TEXT), ''), CAST(name AS TEXT), {archived}, {primary}
+            FROM projects WHERE typeof(id) = 'text' ORDER BY created_at"""
+    ).fetchall()
     return [Project(r[0], r[1], r[2] or r[0], bool(r[3]), tuple(folders[r[0]]), r[4]) for r in rows]
 
 

@@ -333,7 +333,7 @@ class Stage:
             return str(db.execute("SELECT id FROM sessions ORDER BY started_at DESC").fetchone()[0])
 
     def _run(self, command: Sequence[str], folder: Path) -> str:
-        environment = hosts.child_env(self.host, self.home, PYTHONUTF8="1", NO_COLOR="1")
+        environment = hosts.child_env(self.host, self.home, PYTHONUTF8="1", NO_COLOR="1", PYTHONFAULTHANDLER="1")
         name = Path(command[0]).name
         try:
             done = subprocess.run(

@@ -58,7 +58,7 @@ def unchanged(folder: Path, leaves: frozenset[str] = frozenset()) -> Iterator[No
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "BUSY_MS", 30)
-    monkeypatch.setattr(state_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(state_module, "PROJECTS_S", 0.03)
 
 
 # --- opening ----------------------------------------------------------------------------------------
@@ -108,10 +108,52 @@ def test_a_long_write_is_told_after_a_bounded_wait(tmp_path: Path, monkeypatch: 
         writer.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StateUnreadable, match="busy"):
             State(tmp_path)
-        assert len(waits) == state_module.RETRIES
+        assert max(waits) <= 0.01, "short naps: quick writers slip past long ones"
         writer.execute("ROLLBACK")
     with State(tmp_path) as state:
         assert len(contents(state)) == 2
+
+
+def test_nobody_waits_for_a_writer_beyond_the_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each statement may wait for one; all of them together no longer than the call has."""
+    home = made(tmp_path)
+    monkeypatch.setattr(state_module, "BUSY_MS", 3_600_000)
+    with State(tmp_path) as state, closing(sqlite3.connect(home.state, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        naps = 0
+
+        def nap(_: float) -> None:
+            nonlocal naps
+            naps += 1
+            if naps == 5:
+                state.deadline = time.monotonic() - 1
+
+        monkeypatch.setattr(time, "sleep", nap)
+        for _ in range(3):
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                state.sessions()
+        assert naps == 5
+        writer.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize(("message", "naps"), [("disk I/O error", 3), ("no such table: x", 0)])
+def test_an_error_that_may_pass_is_tried_a_few_times_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: str, naps: int
+) -> None:
+    made(tmp_path)
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    with State(tmp_path) as state:
+
+        class Failing:
+            def execute(self, *_: object) -> None:
+                raise sqlite3.OperationalError(message)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(state, "_db", Failing())
+            with pytest.raises(sqlite3.OperationalError, match=message):
+                state.sessions()
+    assert waits == [state_module.IO_NAP_S] * naps
 
 
 def test_a_write_that_ends_in_time_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,6 +163,20 @@ def test_a_write_that_ends_in_time_is_waited_for(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(time, "sleep", lambda _: writer.in_transaction and writer.execute("ROLLBACK"))
         with State(tmp_path) as state:
             assert len(contents(state)) == 2
+
+
+def test_an_index_that_a_writer_keeps_from_being_opened_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = made(tmp_path)
+    matching = "SELECT rowid FROM messages_fts WHERE messages_fts MATCH 'login'"
+    with closing(sqlite3.connect(home.state, isolation_level=None)) as writer, State(tmp_path) as state:
+        state.sessions()  # the schema is known, and the index not yet opened
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="vtable constructor failed"):
+            state._db.execute(matching)
+        monkeypatch.setattr(time, "sleep", lambda _: writer.in_transaction and writer.execute("ROLLBACK"))
+        assert state.rows(matching) == [(1,)]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +264,41 @@ def test_a_damaged_page_is_an_error_or_an_answer_and_nothing_else(tmp_path: Path
                 contents(state)
         except (StateUnreadable, sqlite3.Error):
             pass
+
+
+INDEXES = ("idx_messages_session", "idx_messages_session_active", "sqlite_autoindex_sessions_1")
+
+
+@pytest.mark.parametrize("indexes", [*INDEXES, "all"])
+@each_layout
+def test_a_damaged_index_of_the_rows_is_gone_round_and_told(tmp_path: Path, layout: str, indexes: str) -> None:
+    home = made(tmp_path, layout)
+    with closing(sqlite3.connect(home.state)) as db:
+        roots = dict(db.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'index'").fetchall())
+    with home.state.open("r+b") as file:
+        for name in INDEXES if indexes == "all" else (indexes,):
+            file.seek(4096 * (roots[name] - 1))
+            file.write(b"junk" * 1024)
+    with unchanged(tmp_path):
+        answer = home.ask("login")
+        assert [hit["message_id"] for hit in answer["results"]] == [1]
+        told = "index is damaged" in answer.get("keyword_detail", "")
+        assert told == (indexes in ("idx_messages_session_active", "all")), "the one that finds the rows"
+        with State(tmp_path) as state:
+            assert len(state.conversation(["a"])) == 2
+            assert [m.content for m in state.around(["a"], 1, 5, newer=True)] == ["it is fixed"]
+            assert state.titles(["a"]) == {"a": "Login"}
+            assert state.live_contents("a") == [("user", "fix the login"), ("assistant", "it is fixed")]
+            assert state.said_counts(["a"]) == [("a", 2)]
+
+
+def test_a_word_of_sqlite_that_is_no_text_is_damage_and_nothing_else(tmp_path: Path) -> None:
+    home = made(tmp_path)
+    content = home.state.read_bytes()
+    name = b"idx_messages_session_active"
+    home.state.write_bytes(content.replace(name, b"\xc4" * len(name), 1))
+    with contextlib.suppress(StateUnreadable), State(tmp_path) as state:
+        assert len(contents(state)) == 2
 
 
 def test_a_crashed_write_is_not_seen_and_its_journal_left(tmp_path: Path) -> None:

@@ -595,6 +595,48 @@ def test_damage_met_on_the_way_is_mended_for_all_who_use_the_file(
     assert one.coverage(fp, ["a", "b"]) == Coverage(have=2, owed=0, abandoned=0)
 
 
+def test_rows_out_of_order_are_seen_by_the_next_process(path: Path, open_store: Open, healthy: bytes) -> None:
+    """They are not found where one looks for them, and SQLite does not say so."""
+    path.parent.mkdir(parents=True)
+    path.write_bytes(healthy)
+    db = apsw.Connection(str(path))
+    ((first,),) = db.execute("SELECT key FROM place WHERE conv = 1 ORDER BY fp, key LIMIT 1")
+    db.close()
+    content = bytearray(healthy)
+    at = content.find(first)
+    while at >= 0:  # in every table
+        content[at : at + len(first)] = b"\xff" * 8 + first[8:]
+        at = content.find(first)
+    path.write_bytes(content)
+    store = open_store()
+    assert "damaged" in store.detail
+    works(store)
+
+
+def test_a_large_file_is_not_read_as_a_whole_before_it_is_used(
+    path: Path, open_store: Open, healthy: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(healthy)
+    run = list[str]()
+
+    def trace(_: object, sql: str, __: object) -> bool:
+        run.append(sql)
+        return True
+
+    def watch(db: Any) -> None:
+        db.exec_trace = trace
+
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, watch])
+    for limit, checks in ((len(healthy), 1), (len(healthy) - 1, 0)):
+        monkeypatch.setattr(vectors, "CHECKED_BYTES", limit)
+        run.clear()
+        store = open_store()
+        store.close()
+        store.width("m")
+        assert len([sql for sql in run if "integrity_check" in sql]) == checks, "once"
+
+
 def test_a_file_deleted_while_open_is_made_anew(store: Store, path: Path) -> None:
     fp = store.model("m", DIM)
     fill(store, fp, "a", ["x"])
