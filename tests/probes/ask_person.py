@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import probing
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 package = sys.modules["project_history_recall"] = types.ModuleType("project_history_recall")
@@ -38,7 +39,9 @@ os.dup2(_end, 0)
 sys.stdin = os.fdopen(0, "r", closefd=False)
 
 CONFIG = probing.HOME / "config.yaml"
-CONFIG.write_text(json.dumps({"approvals": {"timeout": 1}, "delegation": {"subagent_auto_approve": True}}), "utf-8")
+BEFORE = yaml.safe_load(CONFIG.read_text("utf-8")) if CONFIG.exists() else {}
+IMPATIENT = {"approvals": {"timeout": 1}, "delegation": {"subagent_auto_approve": True}}
+CONFIG.write_text(json.dumps({**BEFORE, **IMPATIENT}), "utf-8")  # before the host's modules read it
 
 from gateway.session_context import clear_session_vars, set_session_vars  # noqa: E402
 from tools import approval, delegate_tool, skill_provenance, terminal_tool  # noqa: E402
@@ -183,52 +186,6 @@ def delegated(stack: contextlib.ExitStack) -> None:
     stack.enter_context(delegated_child_context("s_child"))
 
 
-# A person answers.
-for choice in ("once", "session", "always", "deny", None, "broken"):
-    case(f"desktop {choice}", desktop, client(choice), env=TUI)
-case("chat once", telegram, client("once"))
-case("chat deny", telegram, client("deny"))
-for choice in ("once", "session", "always", "deny", None):
-    case(f"terminal {choice}", person(choice), env={"HERMES_INTERACTIVE": "1"})
-case("editor", lambda stack: panel(stack, editor))
-
-# Nobody is there.
-case("bare")
-case("bare interactive", env={"HERMES_INTERACTIVE": "1"})
-case("one-shot", env={"HERMES_YOLO_MODE": "1", "HERMES_SINGLE_QUERY_SESSION": "1"})
-case("desktop without a client", desktop, env=TUI)
-case("chat without a client", telegram)
-case("a panel that fails", lambda stack: panel(stack, failing_panel))
-case("-q with the panel of 0.19", person("once", app=None), env={"HERMES_INTERACTIVE": "1"})
-case("-q", person("once"), env={"HERMES_INTERACTIVE": "1", "HERMES_SINGLE_QUERY_SESSION": "1"})
-
-# Somebody would say yes, but not as a person in this turn.
-case("cron", person("once"), env={"HERMES_CRON_SESSION": "1"})
-case("cron bare", env={"HERMES_CRON_SESSION": "1"})
-case("cron of a chat", telegram, client("once"), env={"HERMES_CRON_SESSION": "1"})
-case("board worker", person("once"), env={"HERMES_KANBAN_TASK": "t_1"})
-for platform in ("webhook", "msgraph_webhook", "api_server"):
-    variables: dict[str, Any] = {**TELEGRAM, "platform": platform}
-    case(platform, partial(bind, **variables), client("once"))
-case("subagent of a terminal", subagent, env={"HERMES_INTERACTIVE": "1"})
-case("subagent of a desktop", desktop, client("once"), subagent, env=TUI)
-case("review of a desktop", desktop, client("once"), review, env=TUI)
-case("session yolo", desktop, client("once"), session_yolo, env=TUI)
-case("process yolo", person("once"), process_yolo, env={"HERMES_INTERACTIVE": "1"})
-case("mode off, desktop", desktop, client("once"), mode_off, env=TUI)
-case("mode off, terminal", person("once"), mode_off, env={"HERMES_INTERACTIVE": "1"})
-case("mode off, bare", mode_off)
-if callable(host._probe("agent.delegation_context", "delegated_child_context")):
-    case("delegated, desktop", desktop, client("once"), delegated, env=TUI)
-    case("delegated, terminal", person("once"), delegated, env={"HERMES_INTERACTIVE": "1"})
-    case(
-        "cron of this turn alone",
-        lambda stack: bind(stack, **DESKTOP, cron_session="1"), client("once"), env=TUI,
-    )  # fmt: skip
-with mock.patch.object(approval, "is_approval_bypass_active", side_effect=RuntimeError):
-    case("the host fails", desktop, client("once"), env=TUI)
-
-# Who typed a slash command.
 typed: dict[str, bool] = {}
 
 
@@ -242,18 +199,6 @@ def typing(name: str, *setups: Callable[[contextlib.ExitStack], None], env: dict
 
 def unbound(stack: contextlib.ExitStack) -> None:
     clear_session_vars(set_session_vars(**DESKTOP))
-
-
-typing("a desktop", desktop, env=TUI)
-typing("a chat", telegram)
-typing("a pipe")
-typing("a pipe, interactive", env={"HERMES_INTERACTIVE": "1"})
-typing("a key in the environment", env={"HERMES_SESSION_KEY": KEY, **TUI})
-typing("a session that has ended", unbound, env=TUI)
-typing("a webhook", lambda stack: bind(stack, **{**TELEGRAM, "platform": "webhook"}))
-typing("cron", telegram, env={"HERMES_CRON_SESSION": "1"})
-typing("a subagent", desktop, subagent, env=TUI)
-typing("one-shot", desktop, env={"HERMES_SINGLE_QUERY_SESSION": "1"})
 
 
 @contextlib.contextmanager
@@ -283,27 +228,88 @@ async def in_a_loop(name: str) -> None:
     typed[name] = host.surface_is_bound()
 
 
-with_a_prompt(lambda: typing("a pipe into the prompt", env={"HERMES_INTERACTIVE": "1"}))
-if os.name == "posix":
-    with at_a_terminal():
-        typing("a terminal without a prompt", env={"HERMES_INTERACTIVE": "1"})
-        with_a_prompt(lambda: typing("a terminal", env={"HERMES_INTERACTIVE": "1"}))
-        with_a_prompt(lambda: typing("a terminal, one-shot", env={"HERMES_SINGLE_QUERY_SESSION": "1"}))
-        with_a_prompt(lambda: asyncio.run(in_a_loop("a gateway's loop in a terminal")))
+def main() -> None:
+    # A person answers.
+    for choice in ("once", "session", "always", "deny", None, "broken"):
+        case(f"desktop {choice}", desktop, client(choice), env=TUI)
+    case("chat once", telegram, client("once"))
+    case("chat deny", telegram, client("deny"))
+    for choice in ("once", "session", "always", "deny", None):
+        case(f"terminal {choice}", person(choice), env={"HERMES_INTERACTIVE": "1"})
+    case("editor", lambda stack: panel(stack, editor))
 
-left = b"".join(iter(lambda: os.read(0, 4_096), b""))
+    # Nobody is there.
+    case("bare")
+    case("bare interactive", env={"HERMES_INTERACTIVE": "1"})
+    case("one-shot", env={"HERMES_YOLO_MODE": "1", "HERMES_SINGLE_QUERY_SESSION": "1"})
+    case("desktop without a client", desktop, env=TUI)
+    case("chat without a client", telegram)
+    case("a panel that fails", lambda stack: panel(stack, failing_panel))
+    case("-q with the panel of 0.19", person("once", app=None), env={"HERMES_INTERACTIVE": "1"})
+    case("-q", person("once"), env={"HERMES_INTERACTIVE": "1", "HERMES_SINGLE_QUERY_SESSION": "1"})
 
-# What the `o` would have done without the wrapper: the proof that it could be read.
-_end, _start = os.pipe()
-os.write(_start, PIPED)
-os.close(_start)
-os.dup2(_end, 0)
-sys.stdin = os.fdopen(0, "r", closefd=False)
-bare = host._probe_either("request_elicitation_consent", "tools.approval", "tools.approval_prompt")
-with contextlib.redirect_stdout(sys.stderr):
-    unwrapped = in_a_turn(lambda: bare(MESSAGE, DESCRIPTION, surface="probe"), lambda stack: None, {})
+    # Somebody would say yes, but not as a person in this turn.
+    case("cron", person("once"), env={"HERMES_CRON_SESSION": "1"})
+    case("cron bare", env={"HERMES_CRON_SESSION": "1"})
+    case("cron of a chat", telegram, client("once"), env={"HERMES_CRON_SESSION": "1"})
+    case("board worker", person("once"), env={"HERMES_KANBAN_TASK": "t_1"})
+    for platform in ("webhook", "msgraph_webhook", "api_server"):
+        variables: dict[str, Any] = {**TELEGRAM, "platform": platform}
+        case(platform, partial(bind, **variables), client("once"))
+    case("subagent of a terminal", subagent, env={"HERMES_INTERACTIVE": "1"})
+    case("subagent of a desktop", desktop, client("once"), subagent, env=TUI)
+    case("review of a desktop", desktop, client("once"), review, env=TUI)
+    case("session yolo", desktop, client("once"), session_yolo, env=TUI)
+    case("process yolo", person("once"), process_yolo, env={"HERMES_INTERACTIVE": "1"})
+    case("mode off, desktop", desktop, client("once"), mode_off, env=TUI)
+    case("mode off, terminal", person("once"), mode_off, env={"HERMES_INTERACTIVE": "1"})
+    case("mode off, bare", mode_off)
+    if callable(host._probe("agent.delegation_context", "delegated_child_context")):
+        case("delegated, desktop", desktop, client("once"), delegated, env=TUI)
+        case("delegated, terminal", person("once"), delegated, env={"HERMES_INTERACTIVE": "1"})
+        case(
+            "cron of this turn alone",
+            lambda stack: bind(stack, **DESKTOP, cron_session="1"), client("once"), env=TUI,
+        )  # fmt: skip
+    with mock.patch.object(approval, "is_approval_bypass_active", side_effect=RuntimeError):
+        case("the host fails", desktop, client("once"), env=TUI)
 
-probing.report(
-    answers=answers, typed=typed, read=len(PIPED) - len(left), unwrapped=unwrapped,
-    questions=sorted(set(asked)), machines=[host.machine_id(), host.machine_id()],
-)  # fmt: skip
+    # Who typed a slash command.
+    typing("a desktop", desktop, env=TUI)
+    typing("a chat", telegram)
+    typing("a pipe")
+    typing("a pipe, interactive", env={"HERMES_INTERACTIVE": "1"})
+    typing("a key in the environment", env={"HERMES_SESSION_KEY": KEY, **TUI})
+    typing("a session that has ended", unbound, env=TUI)
+    typing("a webhook", lambda stack: bind(stack, **{**TELEGRAM, "platform": "webhook"}))
+    typing("cron", telegram, env={"HERMES_CRON_SESSION": "1"})
+    typing("a subagent", desktop, subagent, env=TUI)
+    typing("one-shot", desktop, env={"HERMES_SINGLE_QUERY_SESSION": "1"})
+
+    with_a_prompt(lambda: typing("a pipe into the prompt", env={"HERMES_INTERACTIVE": "1"}))
+    if os.name == "posix":
+        with at_a_terminal():
+            typing("a terminal without a prompt", env={"HERMES_INTERACTIVE": "1"})
+            with_a_prompt(lambda: typing("a terminal", env={"HERMES_INTERACTIVE": "1"}))
+            with_a_prompt(lambda: typing("a terminal, one-shot", env={"HERMES_SINGLE_QUERY_SESSION": "1"}))
+            with_a_prompt(lambda: asyncio.run(in_a_loop("a gateway's loop in a terminal")))
+
+    left = b"".join(iter(lambda: os.read(0, 4_096), b""))
+
+    # What the `o` would have done without the wrapper: the proof that it could be read.
+    _end, _start = os.pipe()
+    os.write(_start, PIPED)
+    os.close(_start)
+    os.dup2(_end, 0)
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    bare = host._probe_either("request_elicitation_consent", "tools.approval", "tools.approval_prompt")
+    with contextlib.redirect_stdout(sys.stderr):
+        unwrapped = in_a_turn(lambda: bare(MESSAGE, DESCRIPTION, surface="probe"), lambda stack: None, {})
+    probing.report(
+        answers=answers, typed=typed, read=len(PIPED) - len(left), unwrapped=unwrapped,
+        questions=sorted(set(asked)), machines=[host.machine_id(), host.machine_id()],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
