@@ -350,7 +350,7 @@ class Stage:
             )
         except subprocess.TimeoutExpired:
             raise SceneFailed(f"{name} did not end within {PATIENCE_S} s") from None
-        # Below the Python it is written for, a native thread of 0.22 may die as the interpreter ends: all is said by then.
+        # Below the Python it is written for, a native thread of 0.22 may die as the interpreter ends: all is said then.
         at_its_end = self.host.shim and done.returncode == -signal.SIGSEGV and REPLY in done.stdout
         if done.returncode and not at_its_end:
             raise SceneFailed(f"{name} ended with {done.returncode}: {done.stderr[-1500:]}")

@@ -75,7 +75,7 @@ def hit(result: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
     shown = [m.get("id") for part in ("bookend_start", "messages", "bookend_end") for m in result.get(part) or []]
     return {
         "session": result["session_id"],
-        "message": names.get(result.get("match_message_id")),
+        "message": names.get(result["match_message_id"]),
         "shown": [names[i] for i in shown if i in names],
     }
 

@@ -9,6 +9,7 @@ characters, one importance for both roles, and every conversation may be recalle
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -23,7 +24,8 @@ DEPTH = 200
 
 def main() -> None:
     """Serve the encoder, and run `inside()` in Mnemosyne's own Python against it."""
-    from encoder import DIMENSION, NAME, serving
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
+    from bench.peers.encoder import DIMENSION, NAME, serving
 
     job, out, python = sys.argv[1:4]
     with tempfile.TemporaryDirectory() as folder, serving() as url:
@@ -33,7 +35,6 @@ def main() -> None:
             "HERMES_HOME": f"{folder}/hermes",
             "MNEMOSYNE_DATA_DIR": f"{folder}/data",
             "MNEMOSYNE_EMBEDDING_API_URL": url,
-            "MNEMOSYNE_EMBEDDING_API_KEY": "none",
             "MNEMOSYNE_EMBEDDING_MODEL": NAME,
             "MNEMOSYNE_EMBEDDING_DIM": str(DIMENSION),
             "TMPDIR": folder,
@@ -42,10 +43,9 @@ def main() -> None:
 
 
 def inside() -> None:
-    from mnemosyne.core.beam import BeamMemory
-
+    beam = importlib.import_module("mnemosyne.core.beam")
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    memory = BeamMemory(session_id="bench", db_path=Path(os.environ["MNEMOSYNE_DATA_DIR"]) / "mnemosyne.db")
+    memory = beam.BeamMemory(session_id="bench", db_path=Path(os.environ["MNEMOSYNE_DATA_DIR"]) / "mnemosyne.db")
     messages: dict[str, tuple[str, str]] = {}
     for session in job["sessions"]:
         for message in session["messages"]:
@@ -55,6 +55,10 @@ def inside() -> None:
             messages[stored] = (session["id"], message["id"])
     answers: dict[str, Any] = {}
     for ask in job["asks"]:
+        if ask["open"]:  # by default what was found by meaning alone is thrown away; read at every call
+            os.environ["MNEMOSYNE_LEXICAL_GATE_MIN"] = "0"
+        else:
+            os.environ.pop("MNEMOSYNE_LEXICAL_GATE_MIN", None)
         began = time.perf_counter()
         found = memory.recall(ask["text"], top_k=DEPTH)
         cost = 1000 * (time.perf_counter() - began)

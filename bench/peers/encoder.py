@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))
+sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
-from common import load  # noqa: E402
+from bench.common import load
 
 DIMENSION = 512
 NAME = "universal-sentence-encoder-multilingual"
