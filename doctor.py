@@ -140,6 +140,8 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 def _state(surroundings: Surroundings, say: Say) -> list[Check]:
+    if surroundings.home.is_dir() and not (surroundings.home / "state.db").exists():
+        return [Check(say("doctor.state"), "note", say("doctor.state.none"))]
     try:
         with reading(surroundings, deadline()) as (state, everywhere):
             count = len(everywhere.kept())

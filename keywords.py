@@ -705,8 +705,10 @@ class KeywordLeg:
         )
         return int(rows[0][0]) if rows else None
 
-    def count_all(self, query: Query) -> list[tuple[str, int]]:
-        """(session, messages) that hold all the query's words, over the whole profile; nothing is ranked."""
+    def count_all(
+        self, query: Query, after: float | None = None, before: float | None = None
+    ) -> list[tuple[str, int]]:
+        """(session, messages) of that time that hold all the query's words, over the whole profile; not ranked."""
         every: list[tuple[_Index, str]] = []
         words = [
             f"({quote(t.text)} OR {quote(t.stem)}*)" if t.stem else quote(t.text) for t in query.of("word", "phrase")
@@ -722,8 +724,9 @@ class KeywordLeg:
                 rows = self._state.rows(
                     f"""SELECT m.session_id, count(*) FROM {index.name} f CROSS JOIN messages m ON m.id = f.rowid
                         WHERE f.{index.name} MATCH ? AND m.role IN (?, ?) AND {self._state.shown()}
+                        AND m.timestamp >= coalesce(?, m.timestamp) AND (? IS NULL OR m.timestamp < ?)
                         GROUP BY m.session_id""",
-                    (f"{index.content_only}({expression})", *TALK),
+                    (f"{index.content_only}({expression})", *TALK, after, before, before),
                 )
             except sqlite3.Error:
                 return []

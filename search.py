@@ -215,7 +215,7 @@ def _extras(
     head: dict[str, Any] = {}
     if (len(page.hits) < FEW_HITS or not words) and scope.caller.reach is Reach.PROFILE:
         if request.session is None and time.monotonic() < until:
-            head.update(_elsewhere(scope, state, query))
+            head.update(_elsewhere(request, scope, state, query))
         left_out = {"hidden": scope.hidden, "no_folder": scope.no_folder}
         if any(left_out.values()):
             head["excluded"] = {k: v for k, v in left_out.items() if v}
@@ -478,7 +478,7 @@ def _add_tool_hits(
     """Tool output comes last: where nothing else fills the page, or where nothing else holds the words."""
     room = request.limit - len(page.hits)
     if not room and not any(hit.matched for hit in page.hits):
-        room = max(1, request.limit // 3)
+        room = min(max(1, request.limit // 3), request.limit - 1)  # the best hit stays
     seen = {_digest(hit.text) for hit in page.hits}
     added: list[Hit] = []
     for row_id in found.ranked()[:40]:
@@ -577,11 +577,11 @@ def _add_ends(scope: Scope, state: State, leg: KeywordLeg, page: Page, until: fl
             hit.ends = (message, words)
 
 
-def _elsewhere(scope: Scope, state: State, query: Query) -> dict[str, Any]:
+def _elsewhere(request: Request, scope: Scope, state: State, query: Query) -> dict[str, Any]:
     """Messages per other project that hold all the words, for an owner who found little here."""
     counts: dict[str, tuple[int, str]] = {}  # project id -> messages, name
     everywhere = scope.everywhere
-    for session_id, count in KeywordLeg(state).count_all(query):
+    for session_id, count in KeywordLeg(state).count_all(query, request.after, request.before):
         if session_id not in everywhere.by_id:
             continue
         root = everywhere.lineages.root(session_id)

@@ -280,6 +280,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "doctor.missing": ("not installed", "未安装"),
     "doctor.too_old": ("{version} is too old", "{version} 版本过旧"),
     "doctor.state": ("Conversations", "对话"),
+    "doctor.state.none": ("No conversation is stored in this home yet.", "此主目录里还没有保存任何对话。"),
     "doctor.state.ok": ("state.db is readable, {count} conversations", "state.db 可读，{count} 个对话"),
     "doctor.fts": ("Word index", "字面索引"),
     "doctor.fts.ok": ("complete", "完整"),

@@ -302,7 +302,10 @@ def test_a_folder_without_conversations_is_told_and_stays_empty(
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
     code, told = answered(arguments, capsys)
     assert list((tmp_path / "home").iterdir()) == []
-    if arguments[0] not in ("consent", "sessions"):
+    if arguments[0] == "doctor":
+        (state,) = [check for check in told["checks"] if "No conversation" in check["detail"]]
+        assert state["state"] == "note"
+    elif arguments[0] not in ("consent", "sessions"):
         assert code == 1
         assert "state.db" in json.dumps(told)
 

@@ -807,6 +807,9 @@ def test_few_hits_say_what_lies_in_other_projects(home: small.SmallHome) -> None
     home.talk("b", "zebra one", "zebra two", "something else")
     assert home.ask("zebra")["elsewhere"] == [{"project": "p_borealis", "name": "Borealis", "messages": 2}]
     assert "elsewhere" not in home.ask("zebra", session_id="caller")
+    assert "elsewhere" not in home.ask("zebra", after="7d")
+    assert "elsewhere" not in home.ask("zebra", before="2000-01-01")
+    assert home.ask("zebra", after="2000-01-01")["elsewhere"][0]["messages"] == 2
     home.session("a")
     home.talk("a", "zebra 1", "zebra 2", "zebra 3")
     assert "elsewhere" not in home.ask("zebra"), "there is enough here"

@@ -611,6 +611,19 @@ def test_an_embedder_with_a_fault_costs_only_the_meaning(
     assert answer["semantic_status"] == "unavailable"
 
 
+# --- beside tool output -----------------------------------------------------------------------------
+
+
+def test_tool_output_with_the_words_does_not_take_the_place_of_the_best_hit(
+    home: SmallHome, thesaurus: Thesaurus
+) -> None:
+    home.session("talk")
+    home.talk("talk", "Which postgres do we take?")
+    tool = home.say("talk", "storage: 80% used", role="tool")
+    assert ids(home.ask("storage", limit=1)) == [1]
+    assert ids(home.ask("storage", limit=2)) == [1, tool]
+
+
 # --- time -------------------------------------------------------------------------------------------
 
 
