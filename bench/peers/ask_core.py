@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def grow_and_ask(sessions: list[dict[str, Any]], asks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Answers by ask id: the hits (conversation, anchor, messages shown) and the milliseconds of the call."""
+    """Answers by ask id: hits (conversation, anchor, messages shown), milliseconds and characters."""
     waiting = sorted(
         ((m["t"], at, n, s, m) for at, s in enumerate(sessions) for n, m in enumerate(s["messages"])),
         key=lambda row: row[:3],
@@ -66,7 +66,7 @@ def grow_and_ask(sessions: list[dict[str, Any]], asks: list[dict[str, Any]]) -> 
             raw = registry.dispatch("session_search", {"query": ask["text"], "limit": PAGE}, db=db)
             cost = 1000 * (time.perf_counter() - began)
             found = json.loads(raw).get("results") or []
-            answers[ask["id"]] = {"ms": cost, "hits": [hit(result, names) for result in found]}
+            answers[ask["id"]] = {"ms": cost, "chars": len(raw), "hits": [hit(result, names) for result in found]}
         db.close()
     return answers
 
