@@ -219,9 +219,10 @@ def ask_mnemosyne(folder: Path, half: str | None) -> None:
     asks = []
     for query in unique(folder, half):
         words = " ".join(content_words(query["query"]))
+        forms = {"asked": query["query"], "words": words, "meaning-asked": query["query"], "meaning-words": words}
         asks += [
-            {"id": f"{form} all {query['id']}", "text": text, "open": form.startswith("open")}
-            for form, text in (("asked", query["query"]), ("words", words), ("open-asked", query["query"]))
+            {"id": f"{form} all {query['id']}", "text": text, "meaning": form.startswith("meaning")}
+            for form, text in forms.items()
         ]
 
     def answer(missing: list[Ask]) -> dict[str, Page]:
@@ -388,7 +389,7 @@ def table(name: str, parts: list[Case], wanted: list[hosts.Host], peers: list[st
                 add(rows, f"Hermes {host.name}", place, form, score(parts, f"hermes-{host.name}", f"{form} {place}"))
     forms = {
         "agentsview": ("fts-asked", "fts-words", "terms-words", "hybrid-asked", "hybrid-words"),
-        "mnemosyne": ("asked", "words", "open-asked"),
+        "mnemosyne": ("asked", "words", "meaning-asked", "meaning-words"),
     }
     for peer in peers:
         for place in places:

@@ -55,12 +55,15 @@ def inside() -> None:
             messages[stored] = (session["id"], message["id"])
     answers: dict[str, Any] = {}
     for ask in job["asks"]:
-        if ask["open"]:  # by default what was found by meaning alone is thrown away; read at every call
+        # Left to itself it keeps conversations out of its search by meaning, and throws away what only that has found:
+        # the filter and the setting, read at every call, let both in.
+        if ask["meaning"]:
             os.environ["MNEMOSYNE_LEXICAL_GATE_MIN"] = "0"
         else:
             os.environ.pop("MNEMOSYNE_LEXICAL_GATE_MIN", None)
+        source = "conversation" if ask["meaning"] else None
         began = time.perf_counter()
-        found = memory.recall(ask["text"], top_k=DEPTH)
+        found = memory.recall(ask["text"], top_k=DEPTH, source=source)
         cost = 1000 * (time.perf_counter() - began)
         hits = [messages[row["id"]] for row in found if row["id"] in messages]
         answers[ask["id"]] = {"ms": cost, "hits": [{"session": s, "message": m, "shown": [m]} for s, m in hits]}
