@@ -14,9 +14,10 @@ tables are made from them, so that a second run only asks what is new (the plugi
   conversations, 200 deep. What was said later than the question, and for *alone* in other projects, is struck out.
 
 A page is ten. By *message* a hit counts when it is a gold message (for Hermes: the message it matched), and *shown*
-says how often a gold message stood anywhere in the text returned, *chars* how long that was on average. By
-*conversation* each counts once, at its best hit. Foreign is the share of hits from other projects, empty the share
-of questions without a hit, ms the median.
+says how often a gold message stood anywhere in the text returned (RealMem names none), *chars* how long that text was
+on average. By *conversation* each counts once, at its best hit. Foreign is the share of hits from other projects,
+empty the share of questions without a hit, ms the median.
+
 The second table is plugin minus the stronger form of each other, paired by question, with the 95% interval of 2,000
 bootstrap samples; `*` marks those that do not reach zero.
 """
@@ -296,7 +297,8 @@ class Scores:
     def row(self) -> str:
         figures = [mean(self.of(m)) for m in ("any@1", "any@5", "any@10", "MRR", "nDCG@10")]
         figures += [mean(self.shown), mean(self.foreign), mean(self.empty)]
-        return "".join(f"{f:8.3f}" for f in figures) + f"{statistics.median(self.ms):8.1f}{mean(self.chars):8.0f}"
+        chars = f"{mean(self.chars):8.0f}" if any(self.chars) else f"{'-':>8}"
+        return "".join(f"{f:8.3f}" for f in figures) + f"{statistics.median(self.ms):8.1f}{chars}"
 
     def add(self, case: Case, query: dict[str, Any], page: Page, *, alone: bool) -> None:
         facts = said(case.folder)
