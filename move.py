@@ -39,6 +39,7 @@ from .errors import (
     UnknownSession,
     UnsupportedHere,
 )
+from .request import flag, string
 from .scope import Caller, Disk, Everywhere, Reach, choose_project, choose_session, reading, shown_id
 from .state import State
 from .text import one_line
@@ -73,12 +74,7 @@ class Request:
 
     @classmethod
     def parse(cls, args: Mapping[str, Any]) -> Request:
-        given = {name: args.get(name) for name in ("project", "session_id")}
-        for name, value in given.items():
-            if value is not None and not isinstance(value, str | int | float):
-                raise BadArgument(f"`{name}` is a string.")
-        project, session = (str(v).strip() or None if v is not None else None for v in given.values())
-        undo = str(args.get("undo") or "").strip().lower() in ("true", "1", "yes")
+        project, session, undo = string(args, "project"), string(args, "session_id"), flag(args, "undo")
         if undo and project:
             raise BadArgument("`undo` takes the last move back; it goes without `project`.")
         if not undo and not project:

@@ -36,16 +36,16 @@ class Request:
         """Read what a model or a person sent. Raises `BadArgument`, `BadTime` or `EmptyQuery`."""
         now = now or datetime.now().astimezone()
         around = _message_id(args.get("around_message_id"))
-        query = _string(args, "query") or ""
-        session = _string(args, "session_id")
+        query = string(args, "query") or ""
+        session = string(args, "session_id")
         if around is None and not query and session:
             around = cited(session)
         if around is None and not query:
             raise EmptyQuery("Say what to look for in `query`: a question, a symbol, a path or an error code.")
-        mode = (_string(args, "mode") or "hybrid").lower()
+        mode = (string(args, "mode") or "hybrid").lower()
         if mode not in MODES:
             raise BadArgument(f"`mode` is one of {', '.join(MODES)}.")
-        after, before = (_instant(_string(args, name), name, now) for name in ("after", "before"))
+        after, before = (_instant(string(args, name), name, now) for name in ("after", "before"))
         if after is not None and before is not None and after >= before:
             raise BadTime("`after` is not earlier than `before`: no message lies between them.")
         excluded = args.get("exclude_session_ids") or []
@@ -59,12 +59,12 @@ class Request:
             limit=_whole(args, "limit", LIMIT),
             context=_whole(args, "context", CONTEXT),
             around=around,
-            project=_string(args, "project"),
+            project=string(args, "project"),
             session=session,
             exclude=tuple(filter(None, (_written(e, "exclude_session_ids").strip() for e in excluded))),
             after=after,
             before=before,
-            ask_consent=str(args.get("ask_semantic_consent") or "").strip().lower() in ("true", "1", "yes"),
+            ask_consent=flag(args, "ask_semantic_consent"),
         )
 
 
@@ -74,13 +74,22 @@ def cited(session: str) -> int | None:
     return int(named.group(1)) if named else None
 
 
-def _string(args: Mapping[str, Any], name: str) -> str | None:
+def string(args: Mapping[str, Any], name: str) -> str | None:
+    """An argument of words, without the space around it; None where there are none. Raises `BadArgument`."""
     value = args.get(name)
     if value is None:
         return None
     if isinstance(value, bool | list | dict):
         raise BadArgument(f"`{name}` is a string.")
     return _written(value, name).strip() or None
+
+
+def flag(args: Mapping[str, Any], name: str) -> bool:
+    """An argument that is said only when it is true: whatever else stands there is not."""
+    value = args.get(name)
+    if isinstance(value, str):
+        return value.strip().lower() in ("true", "1", "yes")
+    return isinstance(value, int | float) and value == 1  # True is 1
 
 
 def _written(value: Any, name: str) -> str:
