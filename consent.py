@@ -22,7 +22,6 @@ import os
 import secrets
 import stat
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +32,7 @@ from typing import Any
 from .attribution import ProjectRef, path_key
 from .config_schema import Endpoint
 from .errors import RecallError
+from .locks import ForkLock
 
 if sys.platform == "win32":
     import msvcrt
@@ -380,7 +380,7 @@ class Declined:
 
     def __init__(self) -> None:
         self._asked: set[tuple[Path, str, Key]] = set()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def first(self, home: Path, session_id: str, key: Key) -> bool:
         """Whether to ask now; from then on it is asked already, whichever thread comes next."""

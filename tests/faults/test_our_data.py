@@ -6,6 +6,7 @@ of it counts, and a move is carried out and taken back whatever stands in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -23,7 +24,7 @@ import pytest
 apsw = pytest.importorskip("apsw")
 pytest.importorskip("numpy")
 
-from project_history_recall import host, indexing, move, semantic, vectors  # noqa: E402
+from project_history_recall import host, indexing, locks, move, semantic, vectors  # noqa: E402
 from project_history_recall.indexing import Indexer, store_path  # noqa: E402
 from project_history_recall.state import State  # noqa: E402
 from project_history_recall.vectors import Store  # noqa: E402
@@ -456,6 +457,55 @@ def test_a_fork_of_a_process_that_has_searched_searches_too(indexed: Copies) -> 
     more(home)
     ask(home)
     assert as_if_new(home)
+
+
+@posix
+@forks
+def test_a_fork_while_another_thread_holds_a_lock_of_ours_hangs_nothing(indexed: Copies) -> None:
+    """Python copies a held lock as held, and nobody in the child would let go of it."""
+    home = indexed.another()
+    ask(home)
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with contextlib.ExitStack() as stack:
+            for lock in list(locks._all):
+                stack.enter_context(lock)
+            held.set()
+            go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(30)
+            is_sound(ask(home))
+            indexing.stop_workers()
+            code = 0
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    go_on.set()
+    holder.join()
+    assert code == 0
+    is_sound(ask(home))
+
+
+@posix
+@forks
+def test_a_child_that_forked_inside_a_lock_lets_go_of_it() -> None:
+    lock = locks.ForkLock()
+    child = 1
+    with lock:
+        child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with lock:
+        pass
 
 
 def test_sixteen_threads_that_ask_at_once_are_all_answered(tmp_path: Path) -> None:
