@@ -3,7 +3,8 @@
 It stores ids, offsets, hashes and int8 vectors; no text. A vector is kept once per
 content and conversation, so that a row copied or moved within its conversation costs
 nothing; `place` says where each content stands. The conversations of a search are
-joined first and their vectors compared one by one: exact, and no index to maintain.
+joined first and their vectors compared one by one: exact, and no index to maintain. Those
+searched last stay in memory (`held.py`); what has no room there is compared in SQL.
 
 The ledger (`debt`) holds a row for each content that is owed a vector, and only while
 it is owed. Vector in and row out share one transaction, guarded by the owner of the
@@ -31,12 +32,13 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from .errors import RecallError
+from .held import KEY_BYTES, Far, Held, Unusable, Vectors, nearest
 
 if TYPE_CHECKING:
     import apsw
@@ -54,9 +56,7 @@ PAGE_BYTES = 32_768
 CACHE_KIB = 8_192
 SPARE = 1.09  # of what the file would be after a VACUUM, until when it is not worth one
 MIN_APSW = (3, 51, 3)  # before it, SQLite can lose a WAL that another process reset
-KEY_BYTES = 16
 CHECKED_BYTES = 64_000_000  # up to which a file is checked as a whole when a process first opens it: 1 ms a MB
-BLOCK = 2_048  # vectors compared at once without the extension
 
 # One entry a version (PRAGMA user_version); never edit one that was released.
 MIGRATIONS = (
@@ -279,6 +279,7 @@ class Store:
         self._file = (0, 0)
         self._sound = (0, 0)  # the file that was checked
         self._models: dict[int, tuple[str, int]] = {}
+        self._held = Held()
         _require_libraries()
         _watch_forks()
         _stores.add(self)
@@ -380,6 +381,8 @@ class Store:
         placed = {p.key for p in before}
         dropped = [(conv, fp, key) for key in placed - order.keys()]
         db.executemany("DELETE FROM vec WHERE conv = ? AND fp = ? AND key = ?", dropped)
+        if dropped or plan.copy_from:
+            self._held.drop(fp, conv)
         db.executemany("DELETE FROM debt WHERE conv = ? AND fp = ? AND key = ?", dropped)
 
         debts = {key for (key,) in db.execute("SELECT key FROM debt WHERE conv = ? AND fp = ?", (conv, fp))}
@@ -506,6 +509,8 @@ class Store:
                         (conv, fp, key, v),
                     )
                     stored += 1
+            if stored:
+                self._held.drop(fp, conv)
         return stored
 
     @_guarded
@@ -574,67 +579,66 @@ class Store:
         (scaled,) = self._scaled(fp, [query])
         if k <= 0 or not roots:
             return []
-        search = self._by_extension if self.backend == "sqlite-vec" else self._by_numpy
         with self._transaction("BEGIN") as db:
-            best = search(fp, _json(roots), scaled, k)
+            self._held.follow(self._number("PRAGMA data_version", ()))
+            names = dict(
+                db.execute(
+                    "SELECT c.conv, c.root FROM json_each(?) j CROSS JOIN conversation c ON c.root = j.value",
+                    (_json(roots),),
+                )
+            )
+            held = self._held.take(fp, names)
+            try:
+                rest = self._hold(fp, names, held, len(scaled))
+                best = nearest(held, scaled, k)
+            except Unusable:
+                raise _Damaged from None
+            if rest:
+                search = self._by_extension if self.backend == "sqlite-vec" else self._by_numpy
+                best = heapq.nsmallest(k, best + search(fp, rest, scaled, k))
             rows = db.execute(
                 """SELECT j.key, p.message_id, p.offset, p.length FROM json_each(?1) j
                     CROSS JOIN place p ON p.conv = j.value ->> 0 AND p.fp = ?2
                     AND p.key = unhex(j.value ->> 1) ORDER BY j.key, p.message_id, p.offset""",
-                (json.dumps([(conv, key.hex()) for _, conv, key, _ in best]), fp),
+                (json.dumps([(conv, key.hex()) for _, conv, key in best]), fp),
             )
             found = [
-                Near(best[n][3], message_id, offset, length, best[n][0])
+                Near(names[best[n].conv], message_id, offset, length, best[n].distance)
                 for n, message_id, offset, length in rows
             ]
         _must_be(int, (value for near in found for value in near[1:4]))
         return found
 
-    def _by_extension(self, fp: int, scope: str, query: bytes, k: int) -> list[tuple[float, int, bytes, str]]:
+    def _hold(self, fp: int, wanted: Collection[int], held: dict[int, Vectors], dim: int) -> list[int]:
+        """Read what of `wanted` is not in `held` yet, and hold it too; returns those there was no room for."""
+        missing = [conv for conv in wanted if conv not in held]
+        for number, conv in enumerate(missing):
+            rows = list(self._db.execute("SELECT key, v FROM vec WHERE conv = ? AND fp = ?", (conv, fp)))
+            vectors = Vectors.of(rows, dim)
+            if not self._held.keep(fp, conv, vectors, wanted):
+                return missing[number:]
+            held[conv] = vectors
+        return []
+
+    def _by_extension(self, fp: int, convs: Sequence[int], query: bytes, k: int) -> list[Far]:
         # Without vec_int8() a blob is silently read as float32.
-        rows = list(
-            self._db.execute(
-                """SELECT vec_distance_cosine(vec_int8(v.v), vec_int8(?3)) AS distance, v.conv, v.key, c.root
-                    FROM json_each(?1) j CROSS JOIN conversation c ON c.root = j.value
-                    CROSS JOIN vec v ON v.conv = c.conv AND v.fp = ?2
-                    ORDER BY distance, v.conv, v.key LIMIT ?4""",
-                (scope, fp, query, k),
-            )
-        )
-        if rows and rows[0][0] is None:  # a zero vector; NULL sorts first
-            raise _Damaged
-        return rows
-
-    def _by_numpy(self, fp: int, scope: str, query: bytes, k: int) -> list[tuple[float, int, bytes, str]]:
-        """The same by numpy, `BLOCK` vectors in memory at a time.
-
-        Equal to the last bit: sums of products of int8 are exact in float32 below 2**24,
-        which holds for every vector of up to 1040 values and every embedding known, and
-        the extension too takes the roots in double precision and rounds the result to float32.
-        """
-        import numpy as np
-
-        q = np.frombuffer(query, np.int8).astype(np.float32)
-        norm = np.sqrt(np.float64(q @ q))
-        best: list[tuple[float, int, bytes, str]] = []
         rows = self._db.execute(
-            """SELECT v.conv, v.key, c.root, v.v FROM json_each(?1) j
-                CROSS JOIN conversation c ON c.root = j.value
-                CROSS JOIN vec v ON v.conv = c.conv AND v.fp = ?2""",
-            (scope, fp),
+            """SELECT vec_distance_cosine(vec_int8(v.v), vec_int8(?3)) AS distance, v.conv, v.key
+                FROM json_each(?1) j CROSS JOIN vec v ON v.conv = j.value AND v.fp = ?2
+                ORDER BY distance, v.conv, v.key LIMIT ?4""",
+            (_json(convs), fp, query, k),
         )
-        while block := list(itertools.islice(rows, BLOCK)):
-            if any(len(row[3]) != len(query) for row in block):
-                raise _Damaged
-            values = np.frombuffer(b"".join(row[3] for row in block), np.int8)
-            m = values.reshape(len(block), -1).astype(np.float32)
-            norms = np.sqrt(np.einsum("ij,ij->i", m, m).astype(np.float64))
-            if not norms.all():
-                raise _Damaged
-            distances = (1 - (m @ q).astype(np.float64) / (norms * norm)).astype(np.float32)
-            limit = best[-1][0] if len(best) == k else np.inf
-            fresh = [(float(distances[i]), *block[i][:3]) for i in np.flatnonzero(distances <= limit)]
-            best = heapq.nsmallest(k, best + fresh)
+        best = [Far._make(row) for row in rows]
+        if best and best[0].distance is None:  # a zero vector; NULL sorts first
+            raise _Damaged
+        return best
+
+    def _by_numpy(self, fp: int, convs: Sequence[int], query: bytes, k: int) -> list[Far]:
+        """The same without the extension, a conversation in memory at a time."""
+        best: list[Far] = []
+        for conv in convs:
+            rows = list(self._db.execute("SELECT key, v FROM vec WHERE conv = ? AND fp = ?", (conv, fp)))
+            best = heapq.nsmallest(k, best + nearest({conv: Vectors.of(rows, len(query))}, query, k))
         return best
 
     def _scaled(self, fp: int, vectors: Sequence[NDArray[Any]]) -> list[bytes]:
@@ -673,6 +677,7 @@ class Store:
         replaced = "fp NOT IN (SELECT value FROM json_each(?))"
         if not self._number(f"SELECT count(*) FROM model WHERE {replaced}", (fps,)):
             return 0
+        self._held.clear()
         with self._transaction() as db:
             before = db.total_changes()
             for table in ("place", "vec", "debt", "planned", "model"):
@@ -717,6 +722,7 @@ class Store:
         # Without a WHERE nothing is looked up, and nothing missed should the file be out of order.
         which = "" if convs is None else "WHERE conv IN (SELECT value FROM json_each(?))"
         bindings = () if convs is None else (_json(convs),)
+        self._held.clear()
         with self._transaction() as db:
             before = db.total_changes()
             for table in ("place", "vec", "debt", "planned", "conversation"):
@@ -825,6 +831,7 @@ class Store:
 
     def _release_connection(self) -> None:
         db, self._connection = self._connection, None
+        self._held.clear()
         if db is not None:
             db.close()
 

@@ -15,6 +15,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "text": set(),
     "fusion": set(),
+    "held": set(),
+    "locks": set(),
     "config_schema": {"errors"},
     "request": {"errors"},
     "attribution": {"errors"},
@@ -22,18 +24,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "state": {"attribution", "text"},
     "scope": {"state", "attribution", "config_schema"},
     "keywords": {"state", "text"},
-    "consent": {"config_schema", "attribution"},
-    "embeddings": {"config_schema", "consent", "text"},
+    "consent": {"config_schema", "attribution", "locks"},
+    "embeddings": {"config_schema", "consent", "locks", "text"},
     "endpoint": {"consent", "embeddings"},
     "agreement": {"consent", "scope", "state", "text"},
-    "vectors": {"embeddings"},
+    "vectors": {"embeddings", "held"},
     "indexing": {"scope", "state", "embeddings", "vectors", "text"},
     "semantic": {"scope", "indexing", "fusion", "endpoint"},
     "answers": {"scope", "keywords", "fusion", "text"},
     "search": {"answers", "request", "scope", "keywords", "semantic", "agreement", "text"},
     "listing": {"answers", "scope"},
     "transcript": {"listing", "request"},
-    "move": {"scope", "state", "agreement"},
+    "move": {"agreement", "request", "scope", "state"},
     "host": {"errors", "config_schema", "repos", "text"},
     "words": set(),
     "printing": set(),
@@ -121,6 +123,14 @@ def test_only_the_host_module_knows_hermes(name: str) -> None:
 def test_nothing_heavy_is_imported_at_load(name: str) -> None:
     loaded = {module.partition(".")[0] for node in run_at_load(TREES[name]) for module in imports(node)}
     assert not loaded & HEAVY
+
+
+@each_module
+def test_a_lock_is_one_that_a_forked_child_finds_open(name: str) -> None:
+    """The store has its own handling of forks, which its locks are part of."""
+    if name not in ("locks", "vectors"):
+        made = {ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)}
+        assert not made & {"threading.Lock", "threading.RLock", "Lock", "RLock"}
 
 
 def test_the_root_is_imported_once() -> None:

@@ -20,6 +20,7 @@ apsw = pytest.importorskip("apsw")
 np = pytest.importorskip("numpy")
 
 from project_history_recall import vectors  # noqa: E402
+from project_history_recall.held import Held  # noqa: E402
 from project_history_recall.vectors import Coverage, Owner, Place, Plan, Store, StoreUnavailable  # noqa: E402
 
 DIM = 16
@@ -141,11 +142,10 @@ def test_a_content_is_found_at_each_of_its_places(store: Store) -> None:
 
 
 @pytest.mark.parametrize("dim", [8, 512, 1536, 4096])
-def test_both_backends_give_the_same_answer(
-    open_store: Open, monkeypatch: pytest.MonkeyPatch, dim: int
-) -> None:
-    monkeypatch.setattr(vectors, "BLOCK", 64)
-    one, other = open_store(), open_store(extension=False)
+def test_both_backends_and_memory_give_the_same_answer(open_store: Open, dim: int) -> None:
+    """From memory is the usual way; with no room there, or with room for a part, by what the backend has."""
+    one, other, held, part = open_store(), open_store(extension=False), open_store(), open_store()
+    one._held, other._held, part._held = Held(0), Held(0), Held(120 * (dim + 24))
     if one.backend != "sqlite-vec":
         pytest.skip("sqlite-vec does not load here")
     assert other.backend == "numpy"
@@ -161,16 +161,20 @@ def test_both_backends_give_the_same_answer(
     for k in (1, 7, 100, 1000):
         for query in (made[1], made[5], dice.standard_normal(dim)):
             found = one.nearest(fp, roots[::-1], query, k)
-            assert found == other.nearest(fp, roots, query, k)
+            for store in (other, held, part):
+                store.model("m", dim)
+                assert found == store.nearest(fp, roots, query, k)
             assert len(found) == min(k, 360)
+    assert [len(store._held._vectors) for store in (one, other, held, part)] == [0, 0, 3, 1]
 
 
 @pytest.mark.parametrize("extension", [True, False])
+@pytest.mark.parametrize("room", [0, 10**6])
 def test_equal_distances_are_in_the_order_of_conversation_and_key(
-    open_store: Open, monkeypatch: pytest.MonkeyPatch, extension: bool
+    open_store: Open, extension: bool, room: int
 ) -> None:
-    monkeypatch.setattr(vectors, "BLOCK", 4)
     store = open_store(extension=extension)
+    store._held = Held(room)
     fp, me = store.model("m", DIM), Owner.current()
     for root in ("b", "a"):
         store.plan(fp, root, "1", places([f"{root}{n}" for n in range(9)]))
@@ -180,6 +184,102 @@ def test_equal_distances_are_in_the_order_of_conversation_and_key(
     wanted = [(root, n + 1) for root in "ba" for n in sorted(range(9), key=lambda n: key(f"{root}{n}"))]
     assert [(near.root, near.message_id) for near in found] == wanted
     assert store.nearest(fp, ["a", "b"], np.ones(DIM), 4) == found[:4]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_held_in_memory_is_what_the_file_holds(open_store: Open, path: Path, seed: int) -> None:
+    """Whatever is done to the file, by this process or by another: each answer is that of a store that held nothing."""
+    dice, me = random.Random(seed), Owner.current()
+    mine, others = open_store(), open_store()
+    mine._held = Held(dice.choice([10**6, 40 * (DIM + 24)]))
+    roots, words = ["a", "b", "c", "d"], [f"word {n}" for n in range(30)]
+    fps = [store.model(name, DIM) for store in (mine, others) for name in ("m", "n")][:2]
+
+    def act(store: Store, fp: int, root: str) -> None:
+        match dice.randrange(12):
+            case 0 | 1 | 2:
+                said = dice.sample(words, dice.randint(0, 20))
+                source = dice.sample(roots, dice.randint(0, 2))
+                store.plan(fp, root, str(dice.random()), places(said), [r for r in source if r != root])
+            case 3 | 4 | 5 | 6 | 7:
+                keys = dict(zip(map(key, words), words, strict=True))
+                owed = store.claim(fp, me, root, store.owed(fp, [root]).get(root, [])[: dice.randint(5, 20)])
+                store.done(fp, me, root, [(k, vector(f"{keys[k]}{dice.randrange(2)}")) for k in owed])
+            case 8 | 9:
+                store.keep(dice.sample(roots, 3))
+            case 10:
+                store.forget([root])
+            case 11:
+                store.keep_models(dice.sample(fps, 1))
+                for one in (mine, others):
+                    one.model("m", DIM), one.model("n", DIM)
+
+    for _ in range(60):
+        act(dice.choice([mine, others]), dice.choice(fps), dice.choice(roots))
+        scope, fp = dice.sample(roots, dice.randint(1, 4)), dice.choice(fps)
+        fresh = open_store()
+        fresh.model("m", DIM), fresh.model("n", DIM)
+        query = vector(dice.choice(words))
+        assert mine.nearest(fp, scope, query, 3) == fresh.nearest(fp, scope, query, 3)
+        assert mine._held._size == sum(v.size for v in mine._held._vectors.values()) <= mine._held._most
+        fresh.close()
+
+
+def begin_again(store: Store, drop: Callable[[], object]) -> None:
+    """What the file gives the conversation's number to next stands in its places, and owes its vectors."""
+    drop()
+    fp = store.model("m", DIM)
+    store.plan(fp, "b", "2", places(texts_of("b", 8)))
+
+
+CHANGES: dict[str, Callable[[Store, int], object]] = {
+    "contents gone": lambda store, fp: store.plan(fp, "a", "2", places(texts_of("a", 8)[1:])),
+    "contents copied": lambda store, fp: store.plan(fp, "a", "2", places([*texts_of("a", 8), "b says 0"]), ["b"]),
+    "vectors stored": lambda store, fp: fill(store, fp, "a", [*texts_of("a", 8), "a says 9"]),
+    "swept": lambda store, fp: begin_again(store, lambda: store.keep(["a"])),
+    "forgotten": lambda store, fp: begin_again(store, lambda: store.forget(["b"])),
+    "all forgotten": lambda store, fp: begin_again(store, lambda: store.forget(None)),
+    "model replaced": lambda store, fp: begin_again(store, lambda: store.keep_models([])),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_change_is_seen_by_the_next_search(store: Store, open_store: Open, name: str) -> None:
+    fp = store.model("m", DIM)
+    for root in "ab":
+        fill(store, fp, root, texts_of(root, 8))
+    queries = [vector(text) for text in ("a says 0", "b says 0", "a says 9")]
+    before = [store.nearest(fp, ["a", "b"], query, 3) for query in queries]
+    CHANGES[name](store, fp)
+    fresh = open_store()
+    fresh.model("m", DIM)
+    after = [fresh.nearest(fp, ["a", "b"], query, 3) for query in queries]
+    assert after != before
+    assert [store.nearest(fp, ["a", "b"], query, 3) for query in queries] == after
+
+
+def test_what_is_held_goes_with_its_file(store: Store, open_store: Open, path: Path) -> None:
+    fp = store.model("m", DIM)
+    fill(store, fp, "a", texts_of("a", 5))
+    assert store.nearest(fp, ["a"], vector("a"), 5)
+    path.unlink()
+    assert store.nearest(fp, ["a"], vector("a"), 5) == []
+    fill(store, fp, "a", ["another"])
+    assert store.nearest(fp, ["a"], vector("a"), 5)
+    path.unlink()
+    fill(other := open_store(), other.model("m", DIM), "a", ["a third"])
+    assert [near.length for near in store.nearest(fp, ["a"], vector("a"), 5)] == [len("a third")]
+
+
+def test_there_is_room_for_the_project_that_is_searched_now(store: Store) -> None:
+    fp = store.model("m", DIM)
+    for root in "abcd":
+        fill(store, fp, root, texts_of(root, 10))
+    store._held = Held(2 * 10 * (DIM + 24))
+    for scope in (["a", "b"], ["b", "c"], ["d"], ["a", "b", "c", "d"]):
+        store.nearest(fp, scope, vector("q"), 5)
+    store.nearest(fp, ["d", "c"], vector("q"), 5)
+    assert {conv for _, conv in store._held._vectors} == {store._conv("c"), store._conv("d")}
 
 
 def test_int8_finds_what_float32_finds(store: Store) -> None:
