@@ -1,7 +1,11 @@
-"""Run all checks: ruff, mypy and pytest. `python3 tests [--fast] [arguments for pytest]`
+"""Run all checks: ruff, mypy and pytest. `python3 tests [--fast] [--long] [--coverage] [arguments for pytest]`
 
 Needs Python 3.11 or newer and git, nothing else: the tools and the real hosts are installed
-once, into the user's cache folder. `--fast` leaves the hosts out. Exits with 1 if a check failed.
+once, into the user's cache folder. Exits with 1 if a check failed.
+
+--fast      leaves the hosts out
+--long      tries more: every statement, 200 seeds, 1,000 searches under load (see tests/faults)
+--coverage  ends with the branches of the package that no test took (see docs/coverage.md)
 """
 
 from __future__ import annotations
@@ -23,20 +27,36 @@ sys.path.append(str(ROOT))  # at the end: the root's own modules must hide nobod
 
 from demo import hosts  # noqa: E402
 
+# In every process of the suite, those it starts among them; the hosts' own have no such tool.
+COVERAGE = """
+[run]
+branch = true
+parallel = true
+data_file = {data}
+source = {root}
+omit = {root}/*/*
+patch = _exit
+[report]
+exclude_also =
+    if TYPE_CHECKING
+    \\.\\.\\.$
+"""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 TREES = ("demo", "tests", "bench")
+OPTIONS = ("--fast", "--long", "--coverage")
 SCRIPTS = ("demo", "bench", "tests/probes")
 
 
 def main(arguments: list[str]) -> int:
-    fast = "--fast" in arguments
+    options = {a for a in arguments if a in OPTIONS}
+    fast = "--fast" in options
     python = tools()
     if not fast:
         prepare_hosts()
     checks = {
         "ruff": ruff(python),
         "mypy": mypy(python),
-        "pytest": pytest(python, [a for a in arguments if a != "--fast"], fast),
+        "pytest": pytest(python, [a for a in arguments if a not in OPTIONS], options),
     }
     failed = [name for name, code in checks.items() if code]
     print(f"\nfailed: {', '.join(failed)}" if failed else "\nall checks passed", flush=True)
@@ -89,11 +109,21 @@ def link(files: Iterable[Path], folder: Path) -> None:
         (folder / file.name).symlink_to(file, target_is_directory=file.is_dir())
 
 
-def pytest(python: Path, arguments: list[str], fast: bool) -> int:
-    chosen = ["-m", "not host"] if fast else []
-    # -P: the same, where Python would put the current folder first.
-    command = [str(python), "-P", "-m", "pytest", "-o", f"cache_dir={cache('pytest')}", *chosen, *arguments]
-    return run("pytest", command, ROOT)
+def pytest(python: Path, arguments: list[str], options: set[str]) -> int:
+    # -P: the same, where Python would put the current folder first. A file's tests stay in one process.
+    command = [str(python), "-P", "-m", "pytest", "-o", f"cache_dir={cache('pytest')}", "-n", "auto"]
+    command += ["--dist", "loadfile", *(["-m", "not host"] if "--fast" in options else []), *arguments]
+    variables = {"PHR_LONG": "1"} if "--long" in options else {}
+    if "--coverage" not in options:
+        return run("pytest", command, ROOT, **variables)
+    rules = cache("coverage") / "rules"
+    for old in rules.parent.iterdir():
+        old.unlink()
+    rules.write_text(COVERAGE.format(data=rules.parent / "data", root=ROOT), encoding="utf-8")
+    failed = run("pytest", command, ROOT, COVERAGE_PROCESS_START=str(rules), **variables)
+    for step in (["combine", "-q"], ["report", "--show-missing", "--skip-covered"]):
+        run(f"coverage {step[0]}", [str(python), "-P", "-m", "coverage", *step, f"--rcfile={rules}"], ROOT)
+    return failed
 
 
 def run(name: str, command: list[str], cwd: Path, **variables: str) -> int:

@@ -118,7 +118,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 # --- what ran in which host -------------------------------------------------------------------------
 
-_ran: Counter[tuple[str, str]] = Counter()
+IN_HOST = "host"
+_ran: Counter[tuple[Any, str]] = Counter()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -127,10 +128,15 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     where = getattr(item, "callspec", None)
-    told = report.when == "call" or report.outcome != "passed"
-    if told and where and isinstance(wanted := where.params.get("host"), hosts.Host):
-        _ran[wanted.name, report.outcome] += 1
+    if where and isinstance(wanted := where.params.get("host"), hosts.Host):
+        report.user_properties.append((IN_HOST, wanted.name))
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count where the run is summed up, whichever process ran the test."""
+    if report.when == "call" or report.outcome != "passed":
+        _ran.update((name, report.outcome) for key, name in report.user_properties if key == IN_HOST)
 
 
 def _missing() -> list[str]:
@@ -140,6 +146,8 @@ def _missing() -> list[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput"):
+        return  # one of several that pytest-xdist runs: it has seen a part only
     if _missing() and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

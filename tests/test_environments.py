@@ -107,12 +107,14 @@ def test_enabling_the_plugin_keeps_the_rest_of_a_config(tmp_path: Path) -> None:
     assert given["plugins"] == {"enabled": ["other"], "isolation": "host"}
 
 
-@pytest.mark.parametrize(("required", "code"), [("", 0), ("1", 1)])
-def test_a_run_without_a_required_host_has_failed(host: hosts.Host, repo_root: Path, required: str, code: int) -> None:
-    """One test of one host: the two others were not run at all."""
+@pytest.mark.parametrize(("required", "code", "processes"), [("", 0, "0"), ("1", 1, "0"), ("1", 1, "2")])
+def test_a_run_without_a_required_host_has_failed(
+    host: hosts.Host, repo_root: Path, required: str, code: int, processes: str
+) -> None:
+    """One test of one host: the two others were not run at all. Several processes count as one."""
     test = f"{repo_root}/tests/test_hosts.py::test_the_first_sentence_fits_the_catalogue[{host.name}]"
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", test],
+        [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-n", processes, test],
         env=os.environ | {"PHR_REQUIRE_HOSTS": required, "PYTHONDONTWRITEBYTECODE": "1"},
         cwd=repo_root,
         capture_output=True,
