@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, KeysView, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ Redact = Callable[[str], str]
 Over = Callable[[], bool]  # whether the time is up, or somebody said stop
 
 # What was there at this process's last sweep of a store, and when that was.
-_swept: weakref.WeakKeyDictionary[Store, tuple[frozenset[str], float]] = weakref.WeakKeyDictionary()
+_swept: weakref.WeakKeyDictionary[Store, tuple[KeysView[str], float]] = weakref.WeakKeyDictionary()
 
 
 def store_path(home: Path) -> Path:
@@ -251,9 +251,9 @@ class Indexer:
 
     def sweep(self, everywhere: Everywhere) -> None:
         """Drop what was embedded of conversations that were deleted or hidden, as soon as one is seen to be gone."""
-        kept = frozenset(everywhere.kept())
+        kept = everywhere.kept()
         last = _swept.get(self._store)
-        if last and last[0] <= kept and time.monotonic() - last[1] < SWEEP_S:
+        if last and (last[0] is kept or last[0] <= kept) and time.monotonic() - last[1] < SWEEP_S:
             return
         if self._store.keep(kept):
             self._store.tidy()

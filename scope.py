@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -29,7 +29,7 @@ from .errors import (
     UnknownProject,
     UnknownSession,
 )
-from .state import Connect, Lineages, Session, State, explain, read_projects
+from .state import Connect, Lineages, Session, State, explain, read_projects, read_sessions
 from .text import one_line
 
 OWNER_SURFACES = frozenset({"desktop", "tui", "cli", "acp", "oneshot", "api_server"})
@@ -94,27 +94,47 @@ class Scope:
     everywhere: Everywhere
 
 
+class Conversations:
+    """What the session rows of a profile say by themselves, whosever they are. Never changed once made.
+
+    internal: roots of no person's conversations: subagents, tools and kanban workers
+    kept: roots of those whose messages may be found at all, in their order
+    standing: (cwd, repository root) to the roots of the conversations there, the internal ones left out
+    """
+
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        self.lineages = Lineages(sessions)
+        self.roots = self.lineages.roots()
+        root = self.lineages.root
+        self.internal = frozenset(root(s.id) for s in sessions if s.source in INTERNAL or s.delegate_from)
+        self.hidden = frozenset(root(s.id) for s in sessions if s.hidden)
+        out = self.internal | self.hidden
+        self.kept = dict.fromkeys(one for one in self.roots if one not in out).keys()
+        self.standing: dict[tuple[str, str], list[str]] = {}
+        for one in self.roots:
+            if one not in self.internal:
+                self.standing.setdefault(self.lineages.place(one), []).append(one)
+
+
 class Everywhere:
     """All conversations of a profile with their projects, as one caller may see them."""
 
-    def __init__(self, sessions: list[Session], attribution: Attribution, projects: list[Project]) -> None:
-        self.lineages = Lineages(sessions)
+    def __init__(self, conversations: Conversations, attribution: Attribution, projects: list[Project]) -> None:
+        self._conversations = conversations
+        self.lineages = conversations.lineages
         self.by_id = self.lineages.by_id
-        self.roots = self.lineages.roots()
+        self.roots = conversations.roots
         self.projects = projects
         self._attribution = attribution
-        self._refs: dict[str, ProjectRef] = {}
-        root = self.lineages.root
-        self._internal = {root(s.id) for s in sessions if s.source in INTERNAL or s.delegate_from}
-        self._hidden = {root(s.id) for s in sessions if s.hidden}
 
     def ref(self, session_id: str) -> ProjectRef:
         """The project of the conversation a row belongs to."""
-        root = self.lineages.root(session_id)
-        found = self._refs.get(root)
-        if found is None:
-            found = self._refs[root] = self._attribution.resolve(*self.lineages.place(root))
-        return found
+        return self._attribution.resolve(*self.lineages.place(session_id))
+
+    def standing(self) -> Iterator[tuple[ProjectRef, list[str]]]:
+        """The roots of people's conversations, by where they stand; a project may come more than once."""
+        for place, roots in self._conversations.standing.items():
+            yield self._attribution.resolve(*place), roots
 
     def at(self, folder: str) -> ProjectRef:
         """The project a conversation standing in `folder` would belong to."""
@@ -122,14 +142,14 @@ class Everywhere:
 
     def is_internal(self, root: str) -> bool:
         """Subagents, tools and kanban workers: no conversation of a person."""
-        return root in self._internal
+        return root in self._conversations.internal
 
     def is_hidden(self, root: str) -> bool:
-        return root in self._hidden
+        return root in self._conversations.hidden
 
-    def kept(self) -> list[str]:
+    def kept(self) -> KeysView[str]:
         """Roots of the conversations whose messages may be found at all."""
-        return [root for root in self.roots if root not in self._internal and root not in self._hidden]
+        return self._conversations.kept
 
     def readable(self, caller: Caller) -> Iterable[str]:
         """Roots of the conversations this caller may read, whatever their project."""
@@ -162,6 +182,22 @@ class Disk(Protocol):
     def junk_cwd(self, path: str) -> bool: ...
 
 
+# What was made of a home's session rows last. The rows are read anew for every call; seldom have they changed.
+_known: dict[Path, tuple[list[tuple[Any, ...]], Conversations]] = {}
+MAX_KNOWN = 4  # homes
+
+
+def _conversations(home: Path, rows: list[tuple[Any, ...]]) -> Conversations:
+    known = _known.get(home)
+    if known is not None and known[0] == rows:
+        return known[1]
+    made = Conversations(read_sessions(rows))
+    while len(_known) >= MAX_KNOWN and home not in _known:
+        _known.pop(next(iter(_known)), None)
+    _known[home] = (rows, made)
+    return made
+
+
 @contextlib.contextmanager
 def reading(disk: Disk, deadline: float) -> Iterator[tuple[State, Everywhere]]:
     """The rows of a home and whose they are, as they are now. Raises `StateUnreadable`."""
@@ -175,7 +211,7 @@ def reading(disk: Disk, deadline: float) -> Iterator[tuple[State, Everywhere]]:
                 junk_cwd=disk.junk_cwd,
                 exists=os.path.isdir,
             )
-            yield state, Everywhere(state.sessions(), attribution, projects)
+            yield state, Everywhere(_conversations(disk.home, state.session_rows()), attribution, projects)
         except sqlite3.Error as error:
             raise StateUnreadable(explain(error)) from error
 
@@ -350,23 +386,19 @@ def resolve(
     ref: ProjectRef,
     *,
     session: str | None = None,
-    exclude: Iterable[str] = (),
+    exclude: Sequence[str] = (),
     titles: Titles = lambda _: {},
 ) -> Scope:
     """The scope of one search in project `ref`. Raises the errors of `choose_session`."""
     owners = caller.reach is Reach.PROFILE
     roots, hidden, no_folder = set[str](), 0, 0
-    for root in everywhere.roots:
-        if everywhere.is_internal(root) or not everywhere.may_read(caller, root):
-            continue
-        at = everywhere.ref(root)
+    for at, there in everywhere.standing():
         if at.kind == "home":
-            no_folder += 1
+            no_folder += len(there)
         elif at.key == ref.key:
-            if everywhere.is_hidden(root):
-                hidden += 1
-            else:
-                roots.add(root)
+            may = {root for root in there if owners or everywhere.may_read(caller, root)}
+            roots |= may & everywhere.kept()
+            hidden += len(may - everywhere.kept())
     if session is not None and ref.kind != "home":
         root = choose_session(session, caller, everywhere, titles)
         if root not in roots:
@@ -375,7 +407,7 @@ def resolve(
             hint = f"; add `project: {at.id[:400]!r}` to read it" if owners and at.kind != "home" else ""
             raise NotInProject(f"That conversation belongs to {where}, not to this project{hint}.")
         roots = {root}
-    left_out, ids = set[str](), Ids(everywhere.by_id)
+    left_out, ids = set[str](), Ids(everywhere.by_id if exclude else ())
     for given in dict.fromkeys(exclude):
         found = ids.matching(given)
         # One that names nothing, or too much, excludes nothing.

@@ -56,6 +56,12 @@ class Session(NamedTuple):
     started_at: float
 
 
+SESSION_COLUMNS = (
+    "id", "source", "session_key", "user_id", "chat_type", "parent_session_id", "end_reason", "cwd", "git_repo_root",
+    "archived", "hidden", "started_at", "model_config",
+)  # fmt: skip
+
+
 class Message(NamedTuple):
     """A row of `messages` as it is stored; `text.said` makes it readable."""
 
@@ -191,31 +197,16 @@ class State:
         there = name in getattr(self.columns, table)
         return f"coalesce(CAST({table[0]}.{name} AS {kind}), {default})" if there else default
 
+    def session_rows(self) -> list[tuple[Any, ...]]:
+        """The columns of every session row that `conversations` reads, as they are stored."""
+        names = [name if name in self.columns.sessions else "NULL" for name in SESSION_COLUMNS]
+        if "model_config" in self.columns.sessions:  # only those that carry a marker are of use
+            names[-1] = """CASE WHEN instr(s.model_config, '_from"') > 0 THEN s.model_config END"""
+        return self.rows(f"SELECT {', '.join(names)} FROM sessions s")
+
     def sessions(self) -> list[Session]:
         """Every session row, oldest first."""
-        def text(name: str) -> str:
-            return self._column("sessions", name, "''")
-
-        def path(name: str) -> str:  # one with a NUL is none, and the system would say so by an exception
-            if name not in self.columns.sessions:
-                return "''"
-            return f"CASE WHEN instr(s.{name}, char(0)) THEN '' ELSE {text(name)} END"
-
-        if "model_config" in self.columns.sessions:
-            # Only rows that carry a marker are parsed; broken JSON has none.
-            config = (
-                "CASE WHEN instr(s.model_config, '_from\"') > 0 AND json_valid(s.model_config)"
-                " THEN coalesce(json_extract(s.model_config, '$._{}'), '') ELSE '' END"
-            )
-        else:
-            config = "''"
-        flags = [self._column("sessions", name, "0") for name in ("archived", "hidden")]
-        sql = f"""SELECT s.id, {text('source')}, {text('session_key')}, {text('user_id')}, {text('chat_type')},
-            {text('parent_session_id')}, {text('end_reason')}, {path('cwd')}, {path('git_repo_root')},
-            {flags[0]}, {flags[1]}, {config.format('branched_from')}, {config.format('delegate_from')},
-            {config.format('reset_from')}, coalesce(CAST(s.started_at AS REAL), 0)
-            FROM sessions s WHERE typeof(s.id) = 'text' ORDER BY s.started_at, s.id"""
-        return [Session._make(row) for row in self.rows(sql)]
+        return read_sessions(self.session_rows())
 
     def titles(self, ids: Iterable[str]) -> dict[str, str]:
         """Titles of these sessions, where they have one."""
@@ -348,6 +339,43 @@ class State:
             found = self.rows("SELECT value FROM state_meta WHERE key = ?", (key,))
             return str(found[0][0]) if found else None
         return None
+
+
+def read_sessions(rows: Iterable[Sequence[Any]]) -> list[Session]:
+    """What `State.session_rows` gives, oldest first; a row without a proper id is none."""
+    return sorted((_session(row) for row in rows if isinstance(row[0], str)), key=lambda s: (s.started_at, s.id))
+
+
+def _session(row: Sequence[Any]) -> Session:
+    # SQLite keeps a value of any kind in a column of any kind.
+    *texts, cwd, git_repo_root = (value if isinstance(value, str) else _as_text(value) for value in row[:9])
+    paths = ("" if "\0" in path else path for path in (cwd, git_repo_root))  # the system would raise over such a one
+    flags = (int(abs(_number(value)) >= 1) for value in row[9:11])
+    markers = _markers(row[12]) if row[12] else ("", "", "")
+    return Session._make((*texts, *paths, *flags, *markers, float(_number(row[11]))))
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else _any_text(value) if isinstance(value, bytes) else str(value)
+
+
+def _number(value: Any) -> float:
+    """As SQLite casts it: what a text begins with."""
+    if isinstance(value, int | float):
+        return value
+    found = re.match(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", _as_text(value)[:40])
+    return float(found.group()) if found else 0.0
+
+
+def _markers(config: Any) -> tuple[str, str, str]:
+    """`_branched_from`, `_delegate_from` and `_reset_from`; broken JSON has none."""
+    try:
+        read = json.loads(config)
+        found = [read.get(f"_{name}_from") for name in ("branched", "delegate", "reset")]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return "", "", ""
+    branched, delegate, reset = ("" if f is None else f if isinstance(f, str) else json.dumps(f) for f in found)
+    return branched, delegate, reset
 
 
 def _any_text(raw: bytes) -> str:

@@ -123,7 +123,7 @@ def index(home: Path, surroundings: Any) -> int:
     with package.state.State(home) as state:
         projects = package.state.read_projects(home)
         attribution = package.attribution.Attribution(projects, surroundings.find_roots)
-        everywhere = package.scope.Everywhere(state.sessions(), attribution, projects)
+        everywhere = package.scope.Everywhere(package.scope.Conversations(state.sessions()), attribution, projects)
         indexer = package.indexing.Indexer(store, package.embeddings.LocalEmbedder())
         indexer.catch_up(state, everywhere, everywhere.roots, {}, lambda: False)
         done: int = indexer.encoded

@@ -40,7 +40,7 @@ def main() -> None:
     with package.state.State(home) as state:
         projects = package.state.read_projects(home)
         attribution = package.attribution.Attribution(projects, surroundings.find_roots)
-        everywhere = package.scope.Everywhere(state.sessions(), attribution, projects)
+        everywhere = package.scope.Everywhere(package.scope.Conversations(state.sessions()), attribution, projects)
         roots = [root for root in everywhere.roots if everywhere.ref(root).name == "scope-12"]
         for _ in range(args.rounds):
             with tempfile.TemporaryDirectory() as folder:

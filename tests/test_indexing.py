@@ -98,7 +98,7 @@ class Index:
     def start_worker(self, roots: Sequence[str] = ()) -> threading.Thread:
         with State(self.home.path) as state:
             all_ = everywhere(state)
-        known = list(roots) or all_.kept()
+        known = list(roots or all_.kept())
         start_worker(self.home.path, self.store, self.embedder, self.redact, self.home.connect, all_, known)
         return indexing._workers[self.home.path][0]
 

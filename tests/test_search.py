@@ -16,9 +16,9 @@ import pytest
 from project_history_recall import errors, search
 from project_history_recall.keywords import KeywordLeg
 from project_history_recall.request import Request
-from project_history_recall.scope import Live
+from project_history_recall.scope import Live, reading
 from project_history_recall.search import NOTICE
-from project_history_recall.state import MAX_CONTENT
+from project_history_recall.state import MAX_CONTENT, SESSION_COLUMNS, Session, State
 
 from tests import small
 
@@ -41,6 +41,46 @@ def local_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def epoch(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
+
+
+# --- the rows that decide ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", [*SESSION_COLUMNS, "one more", "one less"])
+def test_whatever_changes_in_a_session_row_is_seen_by_the_next_call(home: small.SmallHome, column: str) -> None:
+    """What was made of the rows is kept between calls; that they are the same is looked at in every one."""
+    home.session("of a chat", source="telegram", session_key="k", cwd="/src/atlas", end_reason="compression")
+    disk = plugin.host.current(home=home.path)
+
+    def read() -> tuple[dict[str, Session], dict[str, Session]]:
+        with reading(disk, time.monotonic() + 9) as (state, everywhere):
+            return everywhere.by_id, {s.id: s for s in state.sessions()}
+
+    before, made = read()
+    assert read()[0] is before, "made once"
+    if column == "one more":
+        home.session("another")
+    elif column == "one less":
+        home.write("DELETE FROM sessions WHERE id = 'of a chat'")
+    else:
+        new = {"model_config": '{"_branched_from": "x"}', "archived": 1, "hidden": 1, "started_at": 7.5}
+        home.write(f"UPDATE sessions SET {column} = ? WHERE id = 'of a chat'", [(new.get(column, "/else"),)])
+    after, fresh = read()
+    assert after == fresh != made
+
+
+@pytest.mark.parametrize(
+    "value", ["''", "'x'", "'12'", "' 3.5e1y'", "7", "0", "-2.9", "x'3132'", "x'ff'", "1e999", "'1e999'"]
+)
+@pytest.mark.parametrize("column", ["source", "cwd", "archived", "hidden", "started_at"])
+def test_a_value_of_any_kind_is_read_as_sqlite_casts_it(home: small.SmallHome, column: str, value: str) -> None:
+    home.session("odd")
+    home.write(f"UPDATE sessions SET {column} = {value} WHERE id = 'odd'")
+    kind = {"source": "TEXT", "cwd": "TEXT", "started_at": "REAL"}.get(column, "INTEGER")  # a flag is 0 or 1
+    with State(home.path) as state:
+        ((cast,),) = state.rows(f"SELECT CAST({column} AS {kind}) FROM sessions WHERE id = 'odd'")
+        found = next(getattr(s, column) for s in state.sessions() if s.id == "odd")
+    assert found == (int(bool(cast)) if kind == "INTEGER" else cast)
 
 
 # --- arguments --------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from project_history_recall import vectors  # noqa: E402
 from project_history_recall.attribution import Attribution  # noqa: E402
 from project_history_recall.embeddings import LOCAL  # noqa: E402
 from project_history_recall.indexing import Indexer, store_path  # noqa: E402
-from project_history_recall.scope import Everywhere  # noqa: E402
+from project_history_recall.scope import Conversations, Everywhere  # noqa: E402
 from project_history_recall.state import State, read_projects  # noqa: E402
 from project_history_recall.vectors import Store  # noqa: E402
 
@@ -73,7 +73,7 @@ class MadeUp:
 def everywhere(state: State) -> Everywhere:
     """All conversations, attributed by their folders alone."""
     projects = read_projects(state.home)
-    return Everywhere(state.sessions(), Attribution(projects, lambda _: None), projects)
+    return Everywhere(Conversations(state.sessions()), Attribution(projects, lambda _: None), projects)
 
 
 def work(home: Path, settings: Settings, seed: int) -> None:
