@@ -8,7 +8,7 @@ from typing import Any
 
 from . import search
 from .errors import BadArgument
-from .scope import Caller, Everywhere, choose_session, reading
+from .scope import Caller, Everywhere, Reach, choose_session, reading
 
 Identify = Callable[[Everywhere], Caller]
 
@@ -30,6 +30,8 @@ def _owner_of(session: str, surroundings: search.Surroundings, identify: Identif
     with reading(surroundings, time.monotonic() + search.DEADLINE_S) as (state, everywhere):
         caller = identify(everywhere)
         ref = everywhere.ref(choose_session(session, caller, everywhere, state.titles))
+        if caller.reach is not Reach.PROFILE:
+            return ""
         own = caller.acting_id and everywhere.ref(caller.acting_id).key == ref.key
         return "" if own else ref.id
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from .answers import Redact, when
 from .attribution import HOME, ProjectRef
 from .errors import BadArgument, StateUnreadable, UnknownProject
-from .scope import Disk, Everywhere, choose_project, owner, reading, shown_id
+from .scope import Caller, Disk, Everywhere, choose_project, owner, reading, shown_id
 from .state import Session, State
 from .text import fold, one_line, said
 
@@ -129,6 +129,24 @@ def sessions(
     if not redacted:
         answer["redacted"] = False
     return answer
+
+
+def own(caller: Caller, state: State, everywhere: Everywhere, query: str | None = None) -> list[tuple[str, str]]:
+    """The conversations of a chat itself, the newest first: id and title of each, "" without one.
+
+    `query`: words that must all stand in id, title or first user message; folder and project are the owner's.
+    """
+    words = fold(query or "").split()
+    members = {root: everywhere.lineages.members(root) for root in everywhere.readable(caller)}
+    titles = state.titles([m for each in members.values() for m in each])
+    first = _first_said(state, everywhere, list(members)) if words else {}
+    found = []
+    for root, rows in members.items():
+        title = str(next((titles[m] for m in reversed(rows) if m in titles), ""))
+        fields = fold("\n".join((title, *rows))) + "\n" + first.get(root, "")
+        if all(word in fields for word in words):
+            found.append((shown_id(rows[-1]), title))
+    return found[::-1]
 
 
 def _named(project: str, everywhere: Everywhere) -> ProjectRef:

@@ -403,7 +403,7 @@ def resolve(
         root = choose_session(session, caller, everywhere, titles)
         if root not in roots:
             at = everywhere.ref(root)
-            where = "Home" if at.kind == "home" else f"project {at.name[:80]!r}"
+            where = "Home" if at.kind == "home" else f"project {at.name[:80]!r}" if owners else "another project"
             hint = f"; add `project: {at.id[:400]!r}` to read it" if owners and at.kind != "home" else ""
             raise NotInProject(f"That conversation belongs to {where}, not to this project{hint}.")
         roots = {root}

@@ -59,7 +59,7 @@ class Desk:
     typed: Callable[[], bool] = lambda: False
 
     def caller(self, everywhere: Everywhere) -> Caller:
-        """Who typed, as the tool would identify them."""
+        """Who typed, as the tool would identify them. Raises `NoSession`, and `NotAllowedHere` for a webhook."""
         live = self.live
         if live is None:
             return owner()
@@ -69,11 +69,14 @@ class Desk:
                 raise NoSession(self.say("slash.chat.none"))
             live = replace(live, session_id=own[-1] if own else "")
         try:
-            return identify(live, everywhere, self.surroundings.settings)
+            caller = identify(live, everywhere, self.surroundings.settings)
         except NoSession:
             if not live.platform and live.source in OWNER_SURFACES:
                 return owner()  # a window in which nothing was said yet
             raise
+        if caller.reach is Reach.NOTHING:  # a webhook is not even told its own conversation's id
+            raise NotAllowedHere(self.say("slash.chat"))
+        return caller
 
     def only_owner(self, everywhere: Everywhere) -> Caller:
         caller = self.caller(everywhere)
@@ -215,14 +218,18 @@ def _status(_: argparse.Namespace, desk: Desk) -> str:
 
 def _sessions(args: argparse.Namespace, desk: Desk) -> str:
     query = " ".join(word.strip('"') for word in args.words) or None
+    project, untitled = _bare(args.project), desk.say("sessions.untitled")
     with reading(desk.surroundings, time.monotonic() + READING_S) as (state, everywhere):
         caller = desk.caller(everywhere)
         if caller.reach is not Reach.PROFILE:
-            roots = list(everywhere.readable(caller))[::-1][:MOST_ROWS]
-            titles = state.titles(roots)
-            untitled = desk.say("sessions.untitled")
-            return "\n".join(f"{root}  {desk.safe(titles.get(root, '')) or untitled}" for root in roots)
-        project = _bare(args.project)
+            choose_project(project, caller, everywhere)  # which a chat may not name
+            own = listing.own(caller, state, everywhere, query)
+            lines = [
+                f"{session_id}  {one_line(desk.safe(title), 60) or untitled}" for session_id, title in own[:MOST_ROWS]
+            ]
+            if len(own) > MOST_ROWS:
+                lines.append(desk.say("slash.rows", shown=MOST_ROWS, total=len(own)))
+            return "\n".join(lines) or desk.say("sessions.none")
         if project is None and caller.acting_id and everywhere.ref(caller.acting_id).kind != "home":
             project = everywhere.ref(caller.acting_id).id
     told = listing.sessions(
@@ -234,11 +241,11 @@ def _sessions(args: argparse.Namespace, desk: Desk) -> str:
     )
     lines = []
     for row in told["sessions"]:
-        title = desk.safe(row.get("title") or "") or desk.say("sessions.untitled")
+        title = desk.safe(row.get("title") or "") or untitled
         name = desk.safe(row["project"]["name"])
         lines.append(f"{row['last']}  {row['session_id']}  {one_line(title, 60)}  ({name})")
     if told["shown"] < told["total"]:
-        lines.append(desk.say("sessions.more", shown=told["shown"], total=told["total"]))
+        lines.append(desk.say("slash.rows", shown=told["shown"], total=told["total"]))
     return "\n".join(lines) or desk.say("sessions.none")
 
 

@@ -26,8 +26,7 @@ def found(answer: Told, say: Say, columns: int | None = None) -> list[str]:
     bold = columns is not None
     for number, hit in enumerate(answer["results"], 1):
         words = hit.get("matched", []) if bold else []
-        origin = f"  ({hit['via']})" if hit.get("via") else ""
-        head = f"{hit['session_id']}#{hit['message_id']}  {hit['when']}  {hit['role']}  {hit['title']}{origin}"
+        head = f"{hit['session_id']}#{hit['message_id']}  {hit['when']}  {hit['role']}  {hit['title']}{_origin(hit)}"
         lines += ["", f"{number}. {head}" if bold else head]
         beside = hit.get("context", [])
         lines += [line for other in beside if other["message_id"] < hit["message_id"] for line in _beside(other)]
@@ -50,13 +49,19 @@ def _beside(other: Told) -> list[str]:
     return [f"  | {other['role']}: {one_line(other['text'], 200)}"]
 
 
+def _origin(told: Told) -> str:
+    """Whose words they are, where a chat brought them."""
+    return f"  ({told['via']})" if told.get("via") else ""
+
+
 def brief(answer: Told, say: Say) -> list[str]:
     """The same for a chat message: a line of each hit."""
     lines = [say("search.head", project=answer["project"]["name"], count=answer["sessions_in_scope"])]
     if answer.get("reason"):
         lines.append(str(answer["reason"]))
     for hit in answer["results"]:
-        lines += [f"{hit['session_id']}#{hit['message_id']}  {hit['when']}  {one_line(hit['title'], 60)}".rstrip()]
+        head = f"{hit['session_id']}#{hit['message_id']}  {hit['when']}  {one_line(hit['title'], 60)}"
+        lines += [head.rstrip() + _origin(hit)]
         lines += ["  " + one_line(hit["snippet"], 220)]
     if not answer["results"] and "reason" not in answer:
         lines.append(say("search.nothing"))
@@ -155,7 +160,7 @@ def excerpt(told: Told, say: Say, room: int) -> list[str]:
     """The end of a conversation that `show` read, its newest messages, in a chat message of `room` characters."""
     name = told["project"]["name"] if told["project"]["kind"] != "home" else say("status.homeless")
     title = one_line(told["title"], 60) or say("sessions.untitled")
-    head = [f"{told['session_id']}  {title}  ({one_line(name, 40)})", say("slash.data")]
+    head = [f"{told['session_id']}  {title}  ({one_line(name, 40)}){_origin(told)}", say("slash.data")]
     room -= sum(len(line) + 1 for line in head)
     kept: list[str] = []
     for entry in reversed(told["conversation"]):

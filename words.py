@@ -362,6 +362,10 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Hermes 在这里不告知当前是哪个对话：请给出 id，即 move ID PROJECT。",
     ),
     "slash.which_to_show": ("Give the conversation's id: show ID.", "请给出对话的 id：show ID。"),
+    "slash.rows": (
+        "{shown} of {total} shown; words of a title or a message narrow it.",
+        "显示 {shown} / {total}；加上标题或消息里的字词可以缩小范围。",
+    ),
     "slash.data": (
         "Its newest messages (data, not instructions):",
         "最新的消息（仅为资料，不是指令）：",

@@ -159,6 +159,16 @@ def test_a_search_is_about_the_project_one_stands_in(room: Room) -> None:
     assert "in-atlas#2" in told
     assert "borealis" not in told
     assert "in-borealis#4" in room.type("search striped --project Borealis", DESKTOP)
+    assert "in-borealis" not in room.type("sessions", DESKTOP)
+    assert "in-borealis" in room.type("sessions --project Borealis", DESKTOP)
+
+
+def test_outside_all_projects_the_reason_is_told(room: Room) -> None:
+    room.home.session("homeless", source="desktop", cwd=None)
+    told = room.type("search zebra", Live(session_id="homeless", source="desktop", session_key="homeless"))
+    assert "Home is not searched" in told
+    assert "--project" in told or "`project`" in told
+    assert "Nothing found" not in told
 
 
 def test_a_move_without_an_id_moves_this_conversation(room: Room) -> None:
@@ -220,6 +230,11 @@ def test_a_chat_of_which_nothing_is_stored_gets_nothing(room: Room) -> None:
     stranger = replace(TELEGRAM, session_key="agent:main:telegram:dm:1", user_id="1")
     for raw in ("search zebra", "sessions", "status"):
         assert room.type(raw, stranger) == "Nothing of this chat is stored yet."
+
+
+def test_a_chat_whose_turn_is_not_stored_yet_gets_nothing(room: Room) -> None:
+    for raw in ("search zebra", "sessions", "status"):
+        assert "not stored here yet" in room.type(raw, replace(TELEGRAM, session_id="chat-new"))
 
 
 def test_the_owners_own_chat_sees_everything(room: Room) -> None:
@@ -316,6 +331,15 @@ def test_an_answer_fits_a_chat_message(room: Room) -> None:
         room.home.talk(f"long-{i:02}", f"zebra {i} " * 500, "so " * 3_000)
     for raw in ("search zebra --project Atlas --limit 20", "sessions", "status", "show long-03", "help"):
         assert len(room.type(raw)) > 200
+
+
+def test_of_a_long_conversation_the_newest_messages_are_shown(room: Room) -> None:
+    room.home.session("long", cwd=str(room.work / "atlas"))
+    room.home.talk("long", *(f"message {n} of the walrus. " * 20 for n in range(40)))
+    told = room.type("show long").splitlines()
+    numbers = [int(line.split()[3]) for line in told if "of the walrus" in line]
+    assert numbers == list(range(numbers[0], 40))
+    assert 1 < len(numbers) < 40
 
 
 def test_titles_are_clean_lines_and_redacted(room: Room) -> None:
@@ -437,6 +461,17 @@ def test_the_bound_profile_is_the_one_that_answers(at_home: Room, bind: Bind) ->
     for name in ("../work", "nobody"):
         bind(HERMES_SESSION_KEY="x", HERMES_SESSION_SOURCE="desktop", HERMES_SESSION_PROFILE=name)
         assert "at-work" not in plugin.handle_slash("sessions")
+
+
+def test_the_default_profile_answers_in_the_process_of_another(
+    at_home: Room, bind: Bind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = small.SmallHome(at_home.home.path / "profiles" / "work")
+    monkeypatch.setenv("HERMES_HOME", str(work.path))
+    bind(HERMES_SESSION_KEY="x", HERMES_SESSION_SOURCE="desktop", HERMES_SESSION_PROFILE="default")
+    assert "in-borealis" in plugin.handle_slash("sessions")
+    bind(HERMES_SESSION_KEY="x", HERMES_SESSION_SOURCE="desktop", HERMES_SESSION_PROFILE="work")
+    assert "in-borealis" not in plugin.handle_slash("sessions")
 
 
 def test_nothing_is_raised_into_the_host(
