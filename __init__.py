@@ -1,7 +1,7 @@
 """project-history-recall: find what was said, decided and tried in this project's past conversations.
 
-Registers its tools with Hermes and wires the parts together. Loading it imports
-nothing heavy, opens no file and touches no network.
+Registers its tools with Hermes and wires the parts together. Loading it opens no file,
+touches no network and imports next to nothing: the rest comes with the first call.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import host, move, request, scope, search
-from .answers import size
-from .config_schema import MAX_RESULT_CHARS
 from .errors import NotAllowedHere, RecallError
-from .text import one_line
+from .text import NOTICE, one_line
+
+if TYPE_CHECKING:
+    from . import move, scope
 
 logger = logging.getLogger(__name__)
+
+LEAST_BUDGET = 2_000  # characters that any setting leaves to an answer
 
 SEARCH_SCHEMA: dict[str, Any] = {
     "name": "project_history_search",
@@ -43,7 +45,7 @@ SEARCH_SCHEMA: dict[str, Any] = {
             },
             "mode": {
                 "type": "string",
-                "enum": list(request.MODES),
+                "enum": ["hybrid", "keyword", "semantic"],
                 "description": "hybrid (default); keyword for exact strings; semantic for the same meaning in other"
                 " words.",
             },
@@ -118,6 +120,8 @@ def handle_search(args: Any, ctx: Any = None, session_id: str | None = None, **_
     """Answer a tool call with one JSON string; whatever goes wrong is told in it, never raised."""
 
     def work() -> dict[str, Any]:
+        from . import host, move, scope, search
+
         live = scope.Live(**host.live_variables(session_id))
         surroundings = host.current(ctx)
         journal = move.Journal(host.data_folder(surroundings.home) / move.JOURNAL)
@@ -138,6 +142,8 @@ def handle_move(
     """The same for a move."""
 
     def work() -> dict[str, Any]:
+        from . import host, move, scope
+
         if host.unattended():
             raise NotAllowedHere("A review in the background moves nothing.")
         live = scope.Live(**host.live_variables(session_id))
@@ -149,7 +155,7 @@ def handle_move(
             _ways(live, surroundings.home),
             task=session_id or task_id or "",
         )
-        return {"notice": search.NOTICE, **answer}
+        return {"notice": NOTICE, **answer}
 
     return _answered(work, "move")
 
@@ -159,6 +165,8 @@ def _ways(live: scope.Live, home: Path, *, typed: bool = False) -> move.Ways:
 
     A tool call tells one by its window; a command that somebody typed is bound to no window, but to a source.
     """
+    from . import host, move, scope
+
     window = bool(live.ui_session_id) and live.platform.lower() in ("", *scope.OWNER_SURFACES)
     window = window or (typed and not live.platform and live.source in ("desktop", "tui"))
     return move.Ways(
@@ -187,23 +195,20 @@ def _answered(work: Callable[[], dict[str, Any]], what: str = "search") -> str:
 
 def _error(code: str, message: str, extra: dict[str, Any]) -> dict[str, Any]:
     """An error's answer. Names in it come from data, so they are made one clean line each."""
-    told: dict[str, Any] = {"notice": search.NOTICE, "success": False, "error": code, "message": one_line(message, 600)}
+    told: dict[str, Any] = {"notice": NOTICE, "success": False, "error": code, "message": one_line(message, 600)}
     for key, rows in extra.items():
         told[key] = [
             {k: one_line(v, 400) if isinstance(v, str) else v for k, v in row.items() if v not in (None, "")}
             for row in rows
         ]
-        while told[key] and size(told) > MAX_RESULT_CHARS[0]:  # paths may be long
+        while told[key] and len(json.dumps(told, ensure_ascii=False)) > LEAST_BUDGET:  # paths may be long
             told[key].pop()
     return told
 
 
-# The commands for people are imported when somebody uses one: loading the plugin is to cost nothing.
-
-
 def handle_slash(raw: str, ctx: Any = None) -> str:
     """Answer `/project-history ...` in a few lines of plain text; nothing is raised into the host."""
-    from . import cli, people, slash, words
+    from . import cli, host, people, scope, slash, words
 
     say = words.speak()
     try:

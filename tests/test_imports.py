@@ -125,6 +125,13 @@ def test_nothing_heavy_is_imported_at_load(name: str) -> None:
     assert not loaded & HEAVY
 
 
+def test_loading_the_plugin_imports_next_to_nothing_of_it() -> None:
+    """Hermes loads it at every start, also where nobody searches."""
+    loaded = {module for node in run_at_load(TREES["__init__"]) for module in imports(node) if module[0] == "."}
+    assert loaded == {".errors", ".text"}
+    assert not [m for name in ("errors", "text") for m in all_imports(name) if m[0] == "."]
+
+
 @each_module
 def test_a_lock_is_one_that_a_forked_child_finds_open(name: str) -> None:
     """The store has its own handling of forks, which its locks are part of."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
+import sqlite3
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,12 +15,12 @@ from typing import Any
 
 import project_history_recall as plugin
 import pytest
-from project_history_recall import errors, search
+from project_history_recall import config_schema, errors, host, search
 from project_history_recall.keywords import KeywordLeg
-from project_history_recall.request import Request
+from project_history_recall.request import MODES, Request
 from project_history_recall.scope import Live, reading
-from project_history_recall.search import NOTICE
 from project_history_recall.state import MAX_CONTENT, SESSION_COLUMNS, Session, State
+from project_history_recall.text import NOTICE
 
 from tests import small
 
@@ -50,7 +52,7 @@ def epoch(text: str) -> float:
 def test_whatever_changes_in_a_session_row_is_seen_by_the_next_call(home: small.SmallHome, column: str) -> None:
     """What was made of the rows is kept between calls; that they are the same is looked at in every one."""
     home.session("of a chat", source="telegram", session_key="k", cwd="/src/atlas", end_reason="compression")
-    disk = plugin.host.current(home=home.path)
+    disk = host.current(home=home.path)
 
     def read() -> tuple[dict[str, Session], dict[str, Session]]:
         with reading(disk, time.monotonic() + 9) as (state, everywhere):
@@ -84,6 +86,23 @@ def test_a_value_of_any_kind_is_read_as_sqlite_casts_it(home: small.SmallHome, c
 
 
 # --- arguments --------------------------------------------------------------------------------------
+
+
+def test_what_is_said_before_anything_is_loaded_is_what_the_modules_say() -> None:
+    assert plugin.SEARCH_SCHEMA["parameters"]["properties"]["mode"]["enum"] == list(MODES)
+    assert plugin.LEAST_BUDGET == config_schema.MAX_RESULT_CHARS[0]
+
+
+@pytest.mark.parametrize("module", ["host", "move", "scope", "search"])
+def test_a_plugin_that_is_half_updated_while_it_runs_says_so(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Its modules are loaded by the first call, and may then be those of another version."""
+    monkeypatch.delattr(plugin, module)
+    monkeypatch.setitem(sys.modules, f"project_history_recall.{module}", None)
+    for answered in (plugin.handle_search({"query": "x"}), *([plugin.handle_move({})] if module != "search" else [])):
+        answer = json.loads(answered)
+        assert (answer["success"], answer["error"]) == (False, "internal_error")
+        assert "ImportError" in answer["message"] or "ModuleNotFoundError" in answer["message"]
+
 
 LEAST_DEFAULT_MOST = {"limit": (1, 6, 20), "context": (0, 1, 5)}
 
@@ -503,6 +522,17 @@ def test_context_reaches_over_the_rows_of_a_conversation_and_leaves_copies_out(h
     assert row not in [one, two]
 
 
+@pytest.mark.parametrize(("copies", "beside"), [(30, ["something else"]), (300, [])])
+def test_context_reads_over_a_stretch_of_copies_but_not_for_ever(
+    home: small.SmallHome, copies: int, beside: list[str]
+) -> None:
+    home.session("a")
+    home.fill("a", ["the zebra"] * copies)
+    home.say("a", "something else")
+    (hit,) = home.ask("zebra", context=1)["results"]
+    assert [entry["text"] for entry in hit.get("context", [])] == beside
+
+
 def test_a_message_is_not_its_own_context_and_none_stands_on_both_sides(home: small.SmallHome) -> None:
     home.session("a")
     home.talk("a", "one", "two")
@@ -726,6 +756,16 @@ def test_a_name_that_several_have_lists_them(home: small.SmallHome) -> None:
     assert [c["id"] for c in caught.value.extra["candidates"]] == ["p_one", "p_two"]
 
 
+def test_a_name_that_several_repositories_have_lists_their_paths(home: small.SmallHome, tmp_path: Path) -> None:
+    folders = [str(tmp_path / name / "cedar") for name in ("one", "two")]
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
+        home.session(folder, cwd=folder)
+    with pytest.raises(errors.AmbiguousProject) as caught:
+        home.ask("zebra", project="Cedar")
+    assert [c["id"] for c in caught.value.extra["candidates"]] == folders
+
+
 def test_an_archived_project_is_told_and_owns_nothing(home: small.SmallHome) -> None:
     home.project("p_old", "Old", "/src/old", archived=True)
     for named in ("p_old", "old", "Old"):
@@ -862,6 +902,7 @@ def test_elsewhere_counts_only_what_could_be_read(home: small.SmallHome) -> None
         home.say(session, "zebra")
     home.session("b", cwd=small.BOREALIS)
     home.say("b", "zebra", active=0)
+    home.say("a session that was deleted", "zebra")
     assert "elsewhere" not in home.ask("zebra")
 
 
@@ -896,6 +937,21 @@ def test_a_chat_is_told_nothing_of_others(home: small.SmallHome) -> None:
     with pytest.raises(errors.UnknownSession) as unknown:
         home.ask("zebra", live=chat(), session_id="tg2")
     assert not unknown.value.extra
+
+
+@pytest.mark.parametrize("parents", [{"sub": "gone"}, {"sub": None}, {"sub": "sub"}, {"sub": "sup", "sup": "sub"}], ids=str)
+def test_a_subagent_whose_parent_cannot_be_told_is_nobodys(
+    home: small.SmallHome, parents: dict[str, str | None]
+) -> None:
+    for id, parent in parents.items():
+        home.session(id, source="subagent", parent=parent)
+    home.session("talk")
+    home.say("talk", "zebra")
+    answer = home.ask("zebra", caller="sub")
+    assert answer["results"] == []
+    assert "talk" not in json.dumps(answer)
+    with pytest.raises(errors.UnknownProject):
+        home.ask("zebra", caller="sub", project="Atlas")
 
 
 def test_text_from_a_chat_and_of_an_archived_conversation_is_labelled(home: small.SmallHome) -> None:
@@ -940,6 +996,22 @@ def test_a_word_is_found_and_shown_wherever_in_a_huge_message(home: small.SmallH
     (hit,) = home.ask(word)["results"]
     assert hit["message_id"] == row
     assert "zebra 斑马奔跑" in hit["snippet"]
+
+
+def test_of_a_huge_message_the_word_is_shown_that_it_holds_of_several(home: small.SmallHome) -> None:
+    home.session("a")
+    home.say("a", "filler " * (MAX_CONTENT // 7 + 100) + "giraffe")
+    (hit,) = home.ask("zebra giraffe")["results"]
+    assert hit["matched"] == ["giraffe"]
+    assert "giraffe" in hit["snippet"]
+
+
+def test_what_cannot_be_shown_of_a_huge_message_is_no_hit(home: small.SmallHome) -> None:
+    """SQLite places a word by its letters, and knows the small ones of ASCII only."""
+    home.session("a")
+    row = home.say("a", "we met in ZÜRICH")
+    home.say("a", "filler " * (MAX_CONTENT // 7 + 100) + "ZÜRICH")
+    assert small.ids(home.ask("zürich")) == [row]
 
 
 # --- redaction --------------------------------------------------------------------------------------
@@ -1058,7 +1130,7 @@ def test_nor_do_the_candidates_of_an_error_or_of_home(
     home: small.SmallHome, tool: Any, tmp_path: Path, budget: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.budget(budget)
-    monkeypatch.setattr(plugin.host, "read_settings", lambda *_: home.settings)
+    monkeypatch.setattr(host, "read_settings", lambda *_: home.settings)
     for i in range(8):
         folder = tmp_path / ("d" * 200) / ("e" * 200) / f"{i}"
         folder.mkdir(parents=True)
@@ -1127,3 +1199,39 @@ def test_a_message_that_vanishes_between_ranking_and_reading_is_not_shown(
     answer = home.ask("zebra")
     assert small.ids(answer) == [kept]
     assert answer.get("topic", {}).get("messages", 1) == 1
+
+
+def test_a_message_that_goes_to_another_conversation_meanwhile_is_not_shown(
+    home: small.SmallHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id, cwd in (("a", small.ATLAS), ("b", small.BOREALIS)):
+        home.session(id, cwd=cwd)
+    gone, kept = home.say("a", "zebra one"), home.say("a", "zebra two")
+    found = KeywordLeg.find
+
+    def find(self: Any, *args: Any, **kwargs: Any) -> Any:
+        ranked = found(self, *args, **kwargs)
+        home.write("UPDATE messages SET session_id = 'b' WHERE id = ?", [(gone,)])
+        return ranked
+
+    monkeypatch.setattr(KeywordLeg, "find", find)
+    assert small.ids(home.ask("zebra")) == [kept]
+
+
+def test_hits_are_shown_when_there_is_no_time_left_for_what_stands_around_them(
+    home: small.SmallHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.session("a")
+    row, _ = home.talk("a", "zebra", "and so on")
+    error = "interrupted"
+
+    def around(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError(error)
+
+    monkeypatch.setattr(State, "around", around)
+    answer = home.ask("zebra")
+    assert small.ids(answer) == [row]
+    assert "time allowed" in answer["keyword_detail"]
+    error = "disk I/O error"
+    with pytest.raises(errors.StateUnreadable, match="cannot be read"):
+        home.ask("zebra")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from project_history_recall import host
-from project_history_recall.search import NOTICE
+from project_history_recall.text import NOTICE
 
 from tests import homes
 from tests.faults.tools import all_mean_the_same, checked, configure, moved, searched

@@ -13,8 +13,9 @@ from unittest import mock
 
 import project_history_recall as plugin
 from hypothesis import HealthCheck, configuration, settings
-from project_history_recall import host, indexing, search, semantic
+from project_history_recall import host, indexing, semantic
 from project_history_recall.embeddings import LocalEmbedder
+from project_history_recall.text import NOTICE
 
 from demo import hosts
 from tests import homes
@@ -118,7 +119,7 @@ def checked(text: str, budget: int = 7_500) -> Answer:
     text.encode()  # fails on a lone surrogate
     answer: Answer = json.loads(text, parse_constant=_refuse)
     assert next(iter(answer)) == "notice"
-    assert answer["notice"] == search.NOTICE
+    assert answer["notice"] == NOTICE
     assert answer["success"] in (True, False)
     assert answer.get("error") != "internal_error", answer
     for told in homes.texts(answer):
