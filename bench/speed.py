@@ -14,8 +14,9 @@ import sqlite3
 import statistics
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import ROOT, host, load
 from quality import Quiet
@@ -33,20 +34,39 @@ QUERIES = {
 }
 
 
+class Row(NamedTuple):
+    """One query in one scope, medians in ms."""
+
+    scope: int
+    query: str
+    hits: int
+    bare: float
+    whole: float
+
+    @property
+    def over(self) -> float:
+        """By how much it is above twice the bare statements plus 5 ms."""
+        return self.whole - 2 * self.bare - 5
+
+
+def rows(home: Path, rounds: int) -> Iterator[Row]:
+    for scope in (12, 200, 2000):
+        for name, query in QUERIES.items():
+            bare, whole, hits = measure(home, f"scope-{scope}", query, rounds)
+            yield Row(scope, name, hits, bare, whole)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--messages", type=int, default=200_000)
     options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--home", type=Path, help="a home made by big_home.py")
     args = options.parse_args()
-    home = args.home or big_home(args.messages)
     print(f"{args.messages} messages, Python's SQLite {sqlite3.sqlite_version}, median of {args.rounds}, warm, ms")
     print(f"{'scope':>6} {'query':16} {'hits':>4} {'bare':>7} {'whole':>7} {'ratio':>6} {'over 2x+5':>9}")
-    for scope in (12, 200, 2000):
-        for name, query in QUERIES.items():
-            bare, whole, hits = measure(home, f"scope-{scope}", query, args.rounds)
-            over = max(0.0, whole - 2 * bare - 5)
-            print(f"{scope:6} {name:16} {hits:4} {bare:7.1f} {whole:7.1f} {whole / bare:6.2f} {over:9.1f}", flush=True)
+    for row in rows(args.home or big_home(args.messages), args.rounds):
+        times = f"{row.bare:7.1f} {row.whole:7.1f} {row.whole / row.bare:6.2f} {max(0.0, row.over):9.1f}"
+        print(f"{row.scope:6} {row.query:16} {row.hits:4} {times}", flush=True)
 
 
 def big_home(messages: int, scopes: str = "12,200,2000") -> Path:

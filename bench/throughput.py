@@ -31,8 +31,12 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--home", type=Path, help="a home made by big_home.py")
     args = options.parse_args()
+    print(f"ratio {measure(args.home or big_home(args.messages), args.rounds):.2f}")
+
+
+def measure(home: Path, rounds: int) -> float:
+    """Pieces a second of CPU that are stored, by those that the bare encoder gives."""
     package = load()
-    home = args.home or big_home(args.messages)
     surroundings = Quiet(package.host.current(home=home))
     embedder = package.embeddings.LocalEmbedder()
     embedder.encode(["ready"])
@@ -40,9 +44,10 @@ def main() -> None:
     with package.state.State(home) as state:
         projects = package.state.read_projects(home)
         attribution = package.attribution.Attribution(projects, surroundings.find_roots)
-        everywhere = package.scope.Everywhere(package.scope.Conversations(state.sessions()), attribution, projects)
+        conversations = package.scope.Conversations(state.sessions())
+        everywhere = package.scope.Everywhere(conversations, attribution, projects)
         roots = [root for root in everywhere.roots if everywhere.ref(root).name == "scope-12"]
-        for _ in range(args.rounds):
+        for _ in range(rounds):
             with tempfile.TemporaryDirectory() as folder:
                 store = vectors.Store(Path(folder) / "embeddings.db")
                 indexer = indexing.Indexer(store, embedder)
@@ -57,7 +62,7 @@ def main() -> None:
             bare = time.process_time() - began
             ratios.append(bare / indexed)
             print(f"{indexer.encoded} pieces: {indexer.encoded / indexed:.0f} a second, bare {len(texts) / bare:.0f}")
-    print(f"ratio {statistics.median(ratios):.2f}")
+    return statistics.median(ratios)
 
 
 if __name__ == "__main__":

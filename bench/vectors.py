@@ -3,9 +3,10 @@
     python bench/vectors.py [--chunks 100000] [--dim 512] [--rounds 15] [--folder FOLDER]
 
 Bare is one plain clustered table in ideal order (conversation, model, message, offset, int8 vector) joined
-from the scope, and sqlite-vec's cosine over it. The store answers the same with its own keys and places. All
-alternate in one run, warm; medians of CPU and wall time in ms. Vectors are random, 100 to a conversation,
-those of one conversation a little alike. Recall is against exact float32.
+from the scope, and sqlite-vec's cosine over it. The store answers the same with its own keys and places: from
+memory, as every search after the first; cold, as the first; and by numpy with nothing in memory. All alternate in
+one run; medians of wall time in ms. Vectors are random, 100 to a conversation, those of one conversation a little
+alike. Recall is against exact float32.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 import numpy as np
@@ -31,8 +32,32 @@ BATCH = 64
 
 load()
 store_module = importlib.import_module("project_history_recall.vectors")
+held = importlib.import_module("project_history_recall.held")
 Place, Plan = store_module.Place, store_module.Plan
 Owner, Store = store_module.Owner, store_module.Store
+
+
+class Query(NamedTuple):
+    """One scope: medians of wall time in ms, k = 10 and k = 200. `cold` is the first search of a process."""
+
+    scope: int
+    k: int
+    bare: float
+    store: float
+    cold: float
+    numpy: float
+
+
+class Report(NamedTuple):
+    """`fresh`, `tidied`, `swept`, `packed`: the file by its vectors and keys; `recall`: at 10, against float32."""
+
+    chunks: int
+    queries: list[Query]
+    fresh: float
+    tidied: float
+    swept: float
+    packed: float
+    recall: float
 
 
 def main() -> None:
@@ -45,62 +70,68 @@ def main() -> None:
     args = options.parse_args()
     folder = args.folder or Path(tempfile.mkdtemp(prefix="vectors-"))
     try:
-        measure(folder, args.chunks // PER, args.dim, args.rounds)
+        measure(folder, args.chunks, args.dim, args.rounds)
     finally:
         if not args.folder:
             shutil.rmtree(folder)
 
 
-def measure(folder: Path, conversations: int, dim: int, rounds: int) -> None:
-    roots = [f"20260901_{n:06d}_a1b2" for n in range(conversations)]
-    path = folder / "embeddings.db"
+def build(path: Path, chunks: int, dim: int) -> tuple[Any, int, list[str]]:
+    """(store, number of its model, conversations) of a new store with that many chunks."""
+    roots = [f"20260901_{n:06d}_a1b2" for n in range(chunks // PER)]
     store = Store(path)
     fp = store.model("bench", dim)
-    content = conversations * PER * (dim + 16)
-    print(f"{conversations * PER} chunks of {dim} dimensions, {conversations} conversations, {store.backend}")
+    print(f"{chunks} chunks: planned in {timed(lambda: plan(store, fp, roots)):.1f} s", end=", ", flush=True)
+    print(f"claimed and stored by {BATCH} in {timed(lambda: pay(store, fp, roots, dim)):.1f} s", flush=True)
+    return store, fp, roots
 
-    print(f"\nplan, {conversations} conversations        {timed(lambda: plan(store, fp, roots)):8.1f} s")
-    print(f"claim and store, batches of {BATCH}       {timed(lambda: pay(store, fp, roots, dim)):8.1f} s")
-    print(f"file / (vectors + keys)              {path.stat().st_size / content:8.2f}")
-    seconds = timed(store.tidy)
-    size = path.stat().st_size
-    each = size / conversations / PER
-    print(f"... after tidy ({seconds:.1f} s)               {size / content:8.2f}   {each:.0f} bytes a chunk")
+
+def measure(folder: Path, chunks: int, dim: int, rounds: int) -> Report:
+    path = folder / "embeddings.db"
+    store, fp, roots = build(path, chunks, dim)
+    content = chunks * (dim + 16)
+    fresh = path.stat().st_size / content
+    store.tidy()
+    tidied = path.stat().st_size / content
+    print(f"{dim} dimensions, {store.backend}; file / (vectors + keys) {fresh:.2f}, after tidy {tidied:.2f}")
     for name in ("stamps", "owed", "coverage"):
-        cpu, _ = alternate({name: lambda name=name: getattr(store, name)(fp, roots[:200])}, rounds)  # type: ignore[misc]
-        print(f"{name + ' of 200 conversations':37}{cpu[name]:8.1f} ms")
+        took = alternate({name: lambda name=name: getattr(store, name)(fp, roots[:200])}, rounds)  # type: ignore[misc]
+        print(f"{name} of 200 conversations {took[name]:.1f} ms")
 
     bare = build_bare(folder / "bare.db", roots, dim)
-    numpy_store = Store(path, extension=False)
+    numpy_store = Store(path, extension=False)  # and no room in memory: the slowest way there is
+    numpy_store._held = held.Held(0)
+    cold_store = Store(path)
     query = np.random.default_rng(99).standard_normal(dim).astype(np.float32)
     scaled = np.rint(query / np.abs(query).max() * 127).astype(np.int8).tobytes()
-    columns = "bare   store   ratio   numpy"
-    print(f"\nms a query                           CPU: {columns} | wall: {columns}")
-    for scope in (roots, roots[:: max(1, conversations // 100)][:100], roots[:12]):
+    queries = []
+    print("\nchunks in scope    k     bare    store   ratio     cold    numpy")
+    for scope in (roots, roots[:: max(1, len(roots) // 100)][:100], roots[:12]):
         for k in (10, 200):
+
+            def cold(scope: list[str] = scope, k: int = k) -> Any:
+                cold_store._held.clear()
+                return cold_store.nearest(fp, scope, query, k)
+
             calls: dict[str, Callable[[], Any]] = {
                 "bare": lambda scope=scope, k=k: search_bare(bare, scope, scaled, k),  # type: ignore[misc]
                 "store": lambda scope=scope, k=k: store.nearest(fp, scope, query, k),  # type: ignore[misc]
+                "cold": cold,
                 "numpy": lambda scope=scope, k=k: numpy_store.nearest(fp, scope, query, k),  # type: ignore[misc]
             }
-            assert calls["store"]() == calls["numpy"]()
-            cpu, wall = alternate(calls, rounds)
-            print(
-                f"{len(scope) * PER:6d} chunks in scope, k = {k:3d}      "
-                + " | ".join(
-                    f"{t['bare']:10.2f} {t['store']:7.2f} {t['store'] / t['bare']:7.2f} {t['numpy']:7.2f}"
-                    for t in (cpu, wall)
-                )
-            )
-    print(f"\nrecall@10 of int8 against float32    {recall(store, fp, roots[:200], dim):8.3f}")
-
+            assert calls["store"]() == calls["numpy"]() == calls["cold"]()
+            queries.append(one := Query(len(scope) * PER, k, **alternate(calls, rounds)))
+            times = f"{one.bare:8.2f} {one.store:8.2f} {one.store / one.bare:7.2f} {one.cold:8.2f} {one.numpy:8.2f}"
+            print(f"{one.scope:15} {k:4} {times}", flush=True)
+    near = recall(store, fp, roots[:200], dim)
     store.keep(roots[::2])
-    print(f"\nhalf of the conversations swept      {path.stat().st_size / content * 2:8.2f}")
-    seconds = timed(store.tidy)
-    print(f"... after tidy ({seconds:.1f} s)               {path.stat().st_size / content * 2:8.2f}")
-    store.close()
-    numpy_store.close()
-    bare.close()
+    swept = path.stat().st_size / content * 2
+    store.tidy()
+    packed = path.stat().st_size / content * 2
+    print(f"\nrecall@10 of int8 against float32 {near:.3f}; half swept: file {swept:.2f}, after tidy {packed:.2f}")
+    for one_store in (store, numpy_store, cold_store, bare):
+        one_store.close()
+    return Report(chunks, queries, fresh, tidied, swept, packed, near)
 
 
 def key(root: str, n: int) -> bytes:
@@ -184,17 +215,14 @@ def timed(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def alternate(calls: dict[str, Callable[[], Any]], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Medians of CPU and wall time in ms, each call once a round."""
-    cpu: dict[str, list[float]] = {name: [] for name in calls}
+def alternate(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Medians of wall time in ms, each call once a round."""
     wall: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            start, processor = time.perf_counter(), time.process_time()
-            call()
-            cpu[name].append(1000 * (time.process_time() - processor))
-            wall[name].append(1000 * (time.perf_counter() - start))
-    return tuple({n: statistics.median(t) for n, t in times.items()} for times in (cpu, wall))  # type: ignore[return-value]
+            wall[name].append(1000 * timed(call))
+    return {name: statistics.median(times) for name, times in wall.items()}
 
 
-main()
+if __name__ == "__main__":
+    main()
