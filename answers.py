@@ -187,11 +187,10 @@ def size(payload: Mapping[str, Any]) -> int:
 def fit(excluded: Sequence[str], head: dict[str, Any], page: Page, budget: int, show: Show) -> dict[str, Any]:
     """The answer within its budget of characters: shorter pieces first, then fewer hits.
 
-    `excluded` are the conversations the caller has read already, for `next`.
+    `excluded` are the conversations the caller has read already, for `next`; `show` has learned of the hits.
     """
     if show.redact is None:
         head["redacted"] = False
-    show.learn(page.hits)
     kept = list(page.hits)
     room = max(160, min(2_000, (budget - 900) // max(1, len(kept)) - 280))
     payload = dict(head)

@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from . import agreement
 from .answers import AROUND, Hit, Page, Redact, Show, fit, fit_around, inner, size, when
@@ -28,6 +29,8 @@ from .text import NOTICE, OWN_ANSWER, fold, one_line, said
 
 if TYPE_CHECKING:
     import ssl
+
+T = TypeVar("T")
 
 KEYWORD_POOL = 120  # keyword candidates whose texts are read before they are ranked
 FIRST_EMBEDDED = 40  # keyword hits that are embedded first, with what lies beside them
@@ -175,20 +178,16 @@ def answer(
     found = leg.find(query)
     if not found.scores and (looser := query.loosened()).terms:
         query, found = looser, leg.find(looser)
+    _grant(state, GRACE_S)
     hits, rarity = _keyword_hits(scope, state, query, found, leg)
     meaning = _meaning(request, scope, state, semantic, leg, hits)
-    if state.deadline is not None:
-        state.deadline = max(state.deadline, time.monotonic() + GRACE_S)
-    ranked, hits = _rank(request, scope, state, query, hits, rarity, meaning)
-    page = _page(request, scope, state, ranked, hits)
+    _grant(state, GRACE_S)
+    ranked, hits = _rank(request, scope, state, query, hits, rarity, meaning, found.skipped)
+    page = _page(request, scope, state, ranked, hits, found.skipped)
     page.more = page.more or found.full
     head.update(_topic(scope, ranked, hits, page, full=found.full))
-    try:
-        head.update(_extras(request, scope, state, leg, query, found, page))
-    except sqlite3.OperationalError as error:
-        if "interrupted" not in str(error):
-            raise
-        found.skipped.append("too_slow")
+    head.update(_in_time(lambda: _extras(request, scope, state, leg, query, found, page), state, found.skipped) or {})
+    _in_time(lambda: show.learn(page.hits), state, found.skipped)
     head.update(_status(consent(meaning), request.mode, page.hits))
     if found.skipped:
         head["keyword_detail"] = _skipped(found.skipped)
@@ -300,7 +299,7 @@ def _keyword_hits(
     ranked = found.ranked()
     for start in range(0, len(ranked), KEYWORD_POOL):
         block = ranked[start : start + KEYWORD_POOL]
-        rows = state.messages(block)
+        rows = _in_time(partial(state.messages, block), state, found.skipped) or {}
         for row_id in block:
             hit = _hit(scope, state, query, rows[row_id]) if row_id in rows else None
             if hit is not None:
@@ -308,7 +307,8 @@ def _keyword_hits(
                 hits[row_id] = hit
         if len(hits) >= KEYWORD_POOL // 4:
             break  # else the first block was mostly scaffolds or the caller's own words
-    rarity = leg.rarity(query, [hit.terms for hit in hits.values()])
+    standing = [hit.terms for hit in hits.values()]
+    rarity = _in_time(lambda: leg.rarity(query, standing), state, found.skipped) or dict.fromkeys(query.terms, 1.0)
     total = sum(rarity.values()) or 1.0
     rarity = {term: part / total for term, part in rarity.items()}
     for hit in hits.values():
@@ -348,9 +348,11 @@ def _rank(
     hits: dict[int, Hit],
     rarity: Mapping[Term, float],
     meaning: Meaning,
+    skipped: list[str],
 ) -> tuple[list[tuple[int, float]], dict[int, Hit]]:
     """(message id, score), best first, of what the legs found, and the hits behind them."""
-    rows = state.messages(i for i in meaning.similarities if i not in hits)
+    wanted = [i for i in meaning.similarities if i not in hits]
+    rows = _in_time(lambda: state.messages(wanted), state, skipped) or {}
     hits = dict(hits)
     for row_id, message in rows.items():
         hit = _hit(scope, state, query, message, by_meaning=True)
@@ -358,7 +360,7 @@ def _rank(
             hits[row_id] = hit
     if any(hit.matched for hit in hits.values()) and not query.of("word", "gram"):
         hits = {i: hit for i, hit in hits.items() if hit.matched}  # what was asked is a string, not a meaning
-    positions = _positions(scope, state, hits)
+    positions = _positions(scope, state, hits, skipped)
     together: dict[str, set[Term]] = {}
     for row_id, hit in hits.items():
         together.setdefault(positions[row_id][0], set()).update(hit.terms)
@@ -381,7 +383,27 @@ def _rank(
     return fuse(candidates, semantic_weight=weight), hits
 
 
-def _positions(scope: Scope, state: State, hits: Mapping[int, Hit]) -> dict[int, tuple[str, int]]:
+def _in_time(read: Callable[[], T], state: State, skipped: list[str]) -> T | None:
+    """What is read, or None where the time is up: what was found is answered all the same."""
+    try:
+        return read()
+    except sqlite3.OperationalError as error:
+        if "interrupted" not in str(error):
+            raise
+        skipped.append("too_slow")
+        _grant(state, GRACE_S / 4)
+        return None
+
+
+def _grant(state: State, seconds: float) -> None:
+    """This much time from now at least, for reading what was found."""
+    if state.deadline is not None:
+        state.deadline = max(state.deadline, time.monotonic() + seconds)
+
+
+def _positions(
+    scope: Scope, state: State, hits: Mapping[int, Hit], skipped: list[str]
+) -> dict[int, tuple[str, int]]:
     """Where each message stands: its conversation, and its place among what was said there.
 
     Nobody asks for the place of a message that is alone of its conversation, so it is not looked up.
@@ -391,7 +413,8 @@ def _positions(scope: Scope, state: State, hits: Mapping[int, Hit]) -> dict[int,
     crowded = [root for root, count in Counter(roots.values()).items() if count > 1]
     counts: dict[str, int] = {}
     positions: dict[int, tuple[str, int]] = {}
-    for session_id, message_id in state.order(sorted(m for root in crowded for m in lineages.members(root))):
+    members = sorted(m for root in crowded for m in lineages.members(root))
+    for session_id, message_id in _in_time(lambda: state.order(members), state, skipped) or ():
         root = lineages.root(session_id)
         counts[root] = counts.get(root, 0) + 1
         positions[message_id] = (root, counts[root])
@@ -401,11 +424,16 @@ def _positions(scope: Scope, state: State, hits: Mapping[int, Hit]) -> dict[int,
 
 
 def _page(
-    request: Request, scope: Scope, state: State, ranked: Sequence[tuple[int, float]], hits: Mapping[int, Hit]
+    request: Request,
+    scope: Scope,
+    state: State,
+    ranked: Sequence[tuple[int, float]],
+    hits: Mapping[int, Hit],
+    skipped: list[str],
 ) -> Page:
     """The best distinct messages that the calling agent does not have before it."""
     page = Page()
-    live = _live_texts(scope, state) if ranked else set()
+    live = (_in_time(lambda: _live_texts(scope, state), state, skipped) if ranked else None) or set()
     seen: set[bytes] = set()
 
     def distinct() -> Iterator[tuple[int, float]]:

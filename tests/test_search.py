@@ -90,13 +90,13 @@ def test_a_value_of_any_kind_is_read_as_sqlite_casts_it(home: small.SmallHome, c
 
 def test_what_is_said_before_anything_is_loaded_is_what_the_modules_say() -> None:
     assert plugin.SEARCH_SCHEMA["parameters"]["properties"]["mode"]["enum"] == list(MODES)
-    assert plugin.LEAST_BUDGET == config_schema.MAX_RESULT_CHARS[0]
+    assert config_schema.MAX_RESULT_CHARS[0] == plugin.LEAST_BUDGET
 
 
 @pytest.mark.parametrize("module", ["host", "move", "scope", "search"])
 def test_a_plugin_that_is_half_updated_while_it_runs_says_so(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Its modules are loaded by the first call, and may then be those of another version."""
-    monkeypatch.delattr(plugin, module)
+    monkeypatch.delattr(plugin, module, raising=False)
     monkeypatch.setitem(sys.modules, f"project_history_recall.{module}", None)
     for answered in (plugin.handle_search({"query": "x"}), *([plugin.handle_move({})] if module != "search" else [])):
         answer = json.loads(answered)
@@ -1216,6 +1216,53 @@ def test_a_message_that_goes_to_another_conversation_meanwhile_is_not_shown(
 
     monkeypatch.setattr(KeywordLeg, "find", find)
     assert small.ids(home.ask("zebra")) == [kept]
+
+
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+@pytest.mark.parametrize("again", [False, True])
+def test_at_whatever_statement_the_time_is_up_what_was_found_is_answered(
+    home: small.SmallHome, monkeypatch: pytest.MonkeyPatch, mode: str, again: bool
+) -> None:
+    """From the n-th statement on all are interrupted, until somebody grants more time; `again`: that is up at once."""
+    for id in ("a", "b", "caller"):
+        if id != "caller":
+            home.session(id, title=f"about {id}")
+        for n in range(3):
+            home.talk(id, f"zebra {id} {n}", f"and so on {n}")
+    read, found = State.rows, KeywordLeg.find
+    count, at, matched = 0, 10**9, 10**9
+
+    def rows(self: State, sql: str, params: Any = ()) -> Any:
+        nonlocal count
+        count += 1
+        if count == at or (again and count > at):
+            self.deadline = time.monotonic() - 1
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise sqlite3.OperationalError("interrupted")
+        return read(self, sql, params)
+
+    def find(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal matched
+        told = found(self, *args, **kwargs)
+        matched = min(matched, count)
+        return told
+
+    monkeypatch.setattr(State, "rows", rows)
+    monkeypatch.setattr(KeywordLeg, "find", find)
+    whole = small.ids(home.ask("zebra", mode=mode))
+    statements, needed = count, matched
+    assert statements > needed > 5
+    for at in range(1, statements + 1):
+        count = 0
+        try:
+            answer = home.ask("zebra", mode=mode)
+        except errors.StateUnreadable:
+            assert at <= needed
+            continue
+        if small.ids(answer) != whole:
+            assert "time allowed" in answer["keyword_detail"]
+        if at > needed + 1 and not again:  # that one reads the texts of what was found
+            assert len(small.ids(answer)) >= len(whole) - 1, at
 
 
 def test_hits_are_shown_when_there_is_no_time_left_for_what_stands_around_them(
