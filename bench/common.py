@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import shutil
 import subprocess
@@ -20,8 +21,12 @@ from demo import hosts  # noqa: E402
 
 
 def load() -> ModuleType:
-    """The plugin's package."""
-    return hosts.load_package()
+    """The plugin's package, with all its modules."""
+    package = hosts.load_package()
+    for path in ROOT.glob("*.py"):
+        if path.stem != "__init__":
+            importlib.import_module(f"{package.__name__}.{path.stem}")
+    return package
 
 
 def host() -> hosts.Host:

@@ -257,10 +257,9 @@ def picture_anatomy(found: Sequence[anatomy.Anatomy]) -> None:
     figure, axes = plt.subplots(figsize=(9, 3.4))
     names = [f"query {n}" for n in range(1, len(found) + 1)]
     left = [0.0] * len(found)
-    colours = plt.get_cmap("tab10").colors  # type: ignore[attr-defined]
-    for part, colour in zip((*anatomy.PARTS, anatomy.REST), colours, strict=False):
+    for number, part in enumerate((*anatomy.PARTS, anatomy.REST)):
         widths = [one.parts[part][0] for one in found]
-        axes.barh(names, widths, left=left, label=part, color=colour)
+        axes.barh(names, widths, left=left, label=part, color=f"C{number}")
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("ms")

@@ -6,6 +6,7 @@ is a minute old. Prints the status it ends with.
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from pathlib import Path
@@ -16,12 +17,11 @@ PATIENCE_S = 120.0
 
 
 def main() -> None:
-    package = hosts.load_package(Path(os.environ["HERMES_HOME"]) / "plugins" / hosts.PLUGIN)
+    name = hosts.load_package(Path(os.environ["HERMES_HOME"]) / "plugins" / hosts.PLUGIN).__name__
+    search, host, scope = (importlib.import_module(f"{name}.{module}") for module in ("search", "host", "scope"))
     until, status = time.monotonic() + PATIENCE_S, ""
     while status not in ("ready", "unavailable", "disabled") and time.monotonic() < until:
-        answer = package.search.run(
-            {"query": "everything"}, package.host.current(), lambda _: package.scope.owner(), cwd=os.getcwd()
-        )
+        answer = search.run({"query": "everything"}, host.current(), lambda _: scope.owner(), cwd=os.getcwd())
         status = answer["semantic_status"]
     print(status)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -14,10 +15,11 @@ NAME = "PROJECT_HISTORY_RECALL_API_KEY"
 authority, folder = sys.argv[1], Path(sys.argv[2])
 
 probing.load()
-(plugin,) = (
-    module for name, module in sys.modules.items()
-    if name.startswith("hermes_plugins.project_history_recall") and name.endswith(".host")
+(package,) = (
+    name for name, module in sys.modules.items()
+    if name.startswith("hermes_plugins.project_history_recall") and hasattr(module, "register")
 )  # fmt: skip
+plugin = importlib.import_module(f"{package}.host")
 
 
 def scoped(secrets: dict[str, str] | None) -> Any:
