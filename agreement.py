@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -272,18 +272,3 @@ def sendable(
         f"Its {what}.",
         lambda: grants.admit(key, [root]),
     )
-
-
-def listed(grants: Iterable[Grant]) -> list[Mapping[str, Any]]:
-    """Grants as a person reads them."""
-    return [
-        {
-            "project": grant.project,
-            "endpoint": grant.endpoint_url,
-            "model": grant.model,
-            "folders": list(grant.folders),
-            "conversations": len(grant.conversations),
-            "granted_at": grant.granted_at,
-        }
-        for grant in grants
-    ]

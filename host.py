@@ -157,11 +157,11 @@ def tls_trust(url: str) -> ssl.SSLContext | bool:
 
 def _yaml(path: Path) -> Any:
     try:
-        if not path.is_file():
-            return {}
         import yaml
 
         return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        return {}
     except Exception as error:  # an unreadable config.yaml costs the settings, not the search
         logger.warning("%s could not be read: %s", path.name, type(error).__name__)
         return {}

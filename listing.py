@@ -18,7 +18,7 @@ from .answers import Redact, when
 from .attribution import HOME, ProjectRef
 from .errors import BadArgument, StateUnreadable, UnknownProject
 from .scope import Caller, Disk, Everywhere, choose_project, owner, reading, shown_id
-from .state import Session, State
+from .state import Session, State, is_file
 from .text import fold, one_line, said
 
 DEFAULT = "default"  # what the host calls the profile without a name
@@ -63,7 +63,7 @@ def homes(root: Path) -> list[tuple[str, Path]]:
 
 def _has_state(home: Path) -> bool:
     try:
-        return (home / "state.db").is_file()
+        return is_file(home / "state.db")
     except OSError:
         return True  # reading it will tell what is wrong
 

@@ -25,7 +25,7 @@ from .request import Request
 from .scope import Caller, Disk, Everywhere, Reach, Scope, choose_project, reading, resolve, with_conversations
 from .semantic import Meaning, Remote, SemanticLeg, Wanted
 from .state import MAX_CONTENT, Message, State
-from .text import NOTICE, OWN_ANSWER, fold, one_line, said
+from .text import ATTACHED, MULTIPART, NOTICE, OWN_ANSWER, fold, one_line, said
 
 if TYPE_CHECKING:
     import ssl
@@ -465,9 +465,10 @@ def _hit(scope: Scope, state: State, query: Query, message: Message, *, by_meani
     text = _said(message)
     folded = fold(inner(text))
     matched = query.matched(folded)
-    if not matched and not by_meaning and _is_beginning(message):
+    if text and not matched and not by_meaning and _is_beginning(message):
+        end = ATTACHED if message.role == "user" else ()
         for term in query.terms:
-            text = said("tool", state.excerpt(message.id, term.stem or term.text))
+            text = said("tool", state.excerpt(message.id, term.stem or term.text, end))
             folded = fold(inner(text))
             if matched := query.matched(folded):
                 break
@@ -477,7 +478,9 @@ def _hit(scope: Scope, state: State, query: Query, message: Message, *, by_meani
 
 
 def _is_beginning(message: Message) -> bool:
-    return isinstance(message.content, str) and len(message.content) >= MAX_CONTENT
+    """Whether more of it is stored than was read. A list of parts is read whole, as is what has a NUL in it."""
+    content = message.content
+    return isinstance(content, str) and len(content) == MAX_CONTENT and not content.startswith(MULTIPART)
 
 
 def _said(message: Message) -> str:

@@ -84,10 +84,6 @@ class Desk:
             raise NotAllowedHere(self.say("slash.chat"))
         return caller
 
-    @property
-    def bound(self) -> bool:
-        return self.live is not None
-
     def safe(self, text: str) -> str:
         redact = self.surroundings.redact
         return one_line(redact(text) if redact and text else text)

@@ -14,6 +14,7 @@ import logging
 import random
 import re
 import sqlite3
+import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -95,7 +96,7 @@ class State:
         self.damaged = False
         self._connect = connect
         try:
-            there = self.path.is_file()
+            there = is_file(self.path)
         except OSError as error:
             raise StateUnreadable(explain(error)) from error
         if not there:
@@ -312,14 +313,20 @@ class State:
         return f"""FROM json_each(?) j CROSS JOIN messages m ON m.session_id = j.value
             WHERE m.role IN ('user', 'assistant') AND {self.live_or_compacted()}"""
 
-    def excerpt(self, message_id: int, pattern: str) -> str:
-        """The part of a very long message around the first place of `pattern` (lower case), its cut ends marked."""
+    def excerpt(self, message_id: int, pattern: str, before: Sequence[str] = ()) -> str:
+        """The part of a very long message around the first place of `pattern` (lower case), its cut ends marked.
+
+        Nothing is taken from where the first of the texts `before` stands.
+        """
         room = MAX_CONTENT // 2
         rows = self.rows(
             f"""SELECT substr(content, start, {room}), start > 1, start + {room} <= length(content)
                 FROM (SELECT content, max(1, instr(lower(content), ?) - {room // 2}) AS start
-                      FROM messages WHERE id = ?)""",
-            (pattern, message_id),
+                      FROM (SELECT substr(m.content, 1, coalesce(
+                                (SELECT min(nullif(instr(m.content, j.value), 0)) - 1 FROM json_each(?) j),
+                                length(m.content))) AS content
+                            FROM messages m WHERE m.id = ?))""",
+            (pattern, json.dumps(before), message_id),
         )
         piece, cut_before, cut_after = rows[0] if rows else ("", 0, 0)
         return ("… " if cut_before else "") + str(piece or "") + (" …" if cut_after else "")
@@ -402,11 +409,19 @@ def explain(error: Exception) -> str:
     return f"state.db cannot be read ({type(error).__name__}: {text[:120]})."
 
 
+def is_file(path: Path) -> bool:
+    """Whether a file is there. OSError when that may not be known, where `Path.is_file` of Python 3.14 says no."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def read_projects(home: Path, connect: Connect = sqlite3.connect) -> list[Project]:
     """The projects of a home, oldest first; none when projects.db does not exist yet."""
     path = home / "projects.db"
     try:
-        if not path.is_file() or path.stat().st_size == 0:
+        if not is_file(path) or path.stat().st_size == 0:
             return []
         db = connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=PROJECTS_S)
         try:

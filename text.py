@@ -67,7 +67,8 @@ _NOTE = re.compile(
     r"|IMPORTANT: You are running as a scheduled cron job|IMPORTANT: The following skill\(s\) were listed"
     r"|IMPORTANT: The user launched this CLI session with )"
 )
-_ATTACHED = re.compile(r"--- (?:Attached Context|Context Warnings) ---\n")
+ATTACHED = ("--- Attached Context ---\n", "--- Context Warnings ---\n")  # what follows, a host wrote
+_ATTACHED = re.compile("|".join(ATTACHED))
 
 _FENCES = re.compile(
     r"<(?=[\s/]*(?:memory-context|untrusted[_-]tool[_-]result|persisted-output|system-reminder|system|tool_call"

@@ -591,11 +591,11 @@ class Store:
             try:
                 rest = self._hold(fp, names, held, len(scaled))
                 best = nearest(held, scaled, k)
+                if rest:
+                    search = self._by_extension if self.backend == "sqlite-vec" else self._by_numpy
+                    best = heapq.nsmallest(k, best + search(fp, rest, scaled, k))
             except Unusable:
                 raise _Damaged from None
-            if rest:
-                search = self._by_extension if self.backend == "sqlite-vec" else self._by_numpy
-                best = heapq.nsmallest(k, best + search(fp, rest, scaled, k))
             rows = db.execute(
                 """SELECT j.key, p.message_id, p.offset, p.length FROM json_each(?1) j
                     CROSS JOIN place p ON p.conv = j.value ->> 0 AND p.fp = ?2

@@ -199,8 +199,8 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "索引完成：{total} 个对话，{have} 段，其中新增 {new} 段。",
     ),
     "index.others": (
-        "{owed} pieces are left to another process that is at work.",
-        "另有 {owed} 段由正在运行的其他进程处理。",
+        "{owed} pieces are still to come, from another process that is at work or from the next run.",
+        "另有 {owed} 段尚待处理，由正在运行的其他进程或下次运行完成。",
     ),
     "index.stopped": (
         "Stopped: {done} of {total} conversations, {have} pieces; the next run goes on from there.",

@@ -939,7 +939,9 @@ def test_a_chat_is_told_nothing_of_others(home: small.SmallHome) -> None:
     assert not unknown.value.extra
 
 
-@pytest.mark.parametrize("parents", [{"sub": "gone"}, {"sub": None}, {"sub": "sub"}, {"sub": "sup", "sup": "sub"}], ids=str)
+@pytest.mark.parametrize(
+    "parents", [{"sub": "gone"}, {"sub": None}, {"sub": "sub"}, {"sub": "sup", "sup": "sub"}], ids=str
+)
 def test_a_subagent_whose_parent_cannot_be_told_is_nobodys(
     home: small.SmallHome, parents: dict[str, str | None]
 ) -> None:
@@ -1004,6 +1006,27 @@ def test_of_a_huge_message_the_word_is_shown_that_it_holds_of_several(home: smal
     (hit,) = home.ask("zebra giraffe")["results"]
     assert hit["matched"] == ["giraffe"]
     assert "giraffe" in hit["snippet"]
+
+
+@pytest.mark.parametrize("several_parts", [False, True])
+@pytest.mark.parametrize("marker", ["--- Attached Context ---\n", "--- Context Warnings ---\n"])
+@pytest.mark.parametrize("at", [1_000, MAX_CONTENT - 10, MAX_CONTENT + 50, 3 * MAX_CONTENT])
+def test_what_a_host_attached_to_a_huge_message_its_user_did_not_say(
+    home: small.SmallHome, marker: str, at: int, several_parts: bool
+) -> None:
+    home.session("a")
+    text = "filler " * (at // 7) + "giraffe\n\n" + marker + "filler " * (MAX_CONTENT // 7) + "zebra"
+    row = home.say("a", [{"type": "text", "text": text}] if several_parts else text)
+    assert small.ids(home.ask("zebra")) == []
+    assert small.ids(home.ask("giraffe")) == [row]
+    quoted = home.say("a", text, "tool")
+    assert small.ids(home.ask("zebra")) == [quoted]
+
+
+def test_of_a_huge_message_of_which_nothing_was_typed_nothing_is_found(home: small.SmallHome) -> None:
+    home.session("a")
+    home.say("a", "[IMPORTANT: Background process 7 " + "filler " * (MAX_CONTENT // 7) + "zebra")
+    assert small.ids(home.ask("zebra")) == []
 
 
 def test_what_cannot_be_shown_of_a_huge_message_is_no_hit(home: small.SmallHome) -> None:

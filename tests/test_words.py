@@ -106,6 +106,6 @@ def test_a_locale_chooses_the_language(tag: str, language: str) -> None:
 
 
 def test_a_text_is_said_with_its_placeholders_filled() -> None:
-    assert words.speak("zh")("index.others", owed=3) == "另有 3 段由正在运行的其他进程处理。"
+    assert words.speak("zh")("index.others", owed=3) == "另有 3 段尚待处理，由正在运行的其他进程或下次运行完成。"
     assert words.speak("fr")("index.others", owed=3).startswith("3 pieces")
     assert words.speak()("search.nothing") == "Nothing found. No hit is no proof."
