@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import importlib.metadata
 import importlib.util
 import io
+import itertools
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,16 +18,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 import pytest
 from project_history_recall import agreement, cli, consent, host, people, printing, search, upkeep
 from project_history_recall.attribution import path_key
 from project_history_recall.config_schema import Endpoint
-from project_history_recall.embeddings import LocalEmbedder
+from project_history_recall.embeddings import BatchRefused, LocalEmbedder
 from project_history_recall.errors import RecallError
-from project_history_recall.indexing import store_path
+from project_history_recall.indexing import Indexer, store_path
 from project_history_recall.semantic import _stores
-from project_history_recall.vectors import Store
+from project_history_recall.vectors import MAX_TRIES, Store
 
 from tests import homes, small
 from tests.servers import Call, Server
@@ -163,6 +168,47 @@ def test_what_cannot_be_answered_is_told_beside_the_output(
     printed = capsys.readouterr()
     assert said in json.loads(printed.out)["message"]
     assert said in printed.err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps a folder in which somebody stands")
+def test_a_folder_that_was_deleted_under_ones_feet_is_told(
+    home: small.SmallHome, capsys: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert cli.main(["search", "zebra"]) == 2
+    assert "folder" in capsys.readouterr().err
+    assert cli.main(["search", "zebra", "--project", "Atlas"]) == 0
+
+
+def test_a_conversation_of_home_is_not_searched_and_the_reason_is_printed(
+    home: small.SmallHome, capsys: Printed
+) -> None:
+    home.session("homeless", cwd=None)
+    home.talk("homeless", "the zebra of nobody")
+    assert cli.main(["search", "zebra", "--session", "homeless"]) == 0
+    out = capsys.readouterr().out
+    assert "Home is not searched" in out
+    assert "of nobody" not in out
+
+
+def test_how_far_the_search_by_meaning_is_stands_below_the_hits(home: small.SmallHome, capsys: Printed) -> None:
+    endpoint(home, "")
+    assert cli.main(["search", "zebra", "--mode", "keyword"]) == 0
+    hits, _, told = capsys.readouterr().out.rpartition("\n\n")
+    assert "the zebra of atlas" in hits
+    assert "embedding_base_url is not set" in told
+
+
+def test_what_is_not_listed_is_counted_below_the_list(home: small.SmallHome, capsys: Printed) -> None:
+    home.session("old", archived=1)
+    home.session("secret", hidden=1)
+    assert cli.main(["sessions", "--limit", "1"]) == 0
+    row, more, left_out = capsys.readouterr().out.splitlines()
+    assert "in-borealis" in row
+    assert "1 of 2" in more
+    assert left_out == "Left out: 1 hidden, 1 archived."
 
 
 def test_candidates_are_listed(home: small.SmallHome, capsys: Printed) -> None:
@@ -433,6 +479,27 @@ def test_a_pipe_that_was_closed_is_no_fault(home: small.SmallHome, repo_root: Pa
     assert process.wait(60) == 0
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+def test_a_disk_that_is_full_is_told_in_one_sentence(home: small.SmallHome, repo_root: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            program(repo_root, "sessions"), stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False
+        )
+    assert (done.returncode, done.stderr) == (1, f"This failed: {os.strerror(errno.ENOSPC)}.\n")
+
+
+def test_a_database_that_fails_in_the_middle_of_a_command_is_told_in_one_sentence(
+    home: small.SmallHome, same: Same, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(Indexer, "work", busy)
+    assert cli.main(["index"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[-1]) == ("", "state.db is busy with a long write; try again in a moment.")
+
+
 def test_an_interrupted_command_ends_with_130(
     home: small.SmallHome, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -621,6 +688,35 @@ def test_an_embedder_that_cannot_work_is_told(
     assert "The model is missing." in capsys.readouterr().err
 
 
+def test_texts_that_were_given_up_are_counted(
+    home: small.SmallHome, same: Same, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that fails, and the one that has it for context."""
+
+    def picky(self: Same, texts: Any) -> Any:
+        if any("zebra of atlas" in text for text in texts):
+            raise BatchRefused("No.")
+        return encode(self, texts)
+
+    encode = Same.encode
+    monkeypatch.setattr(Same, "encode", picky)
+    for _ in range(MAX_TRIES + 1):
+        assert cli.main(["index"]) == 0
+    assert "2 pieces could not be embedded; words find them." in capsys.readouterr().out
+    assert cli.main(["status"]) == 0
+    assert "Index: 2 pieces, 0 to do" in (out := capsys.readouterr().out)
+    assert "2 pieces could not be embedded" in out
+
+
+def test_vectors_of_what_was_deleted_go_with_the_next_index(home: small.SmallHome, same: Same, capsys: Printed) -> None:
+    assert cli.main(["index"]) == 0
+    home.write("DELETE FROM sessions WHERE id = 'in-borealis'")
+    home.write("DELETE FROM messages WHERE session_id = 'in-borealis'")
+    assert cli.main(["index", "--json"]) == 0
+    store = _stores[store_path(home.path)]
+    assert list(store.stamps(store.model("same", 8), ["in-atlas", "in-borealis"])) == ["in-atlas"]
+
+
 def embeds(call: Call) -> None:
     """Answer a request as an OpenAI-compatible server does, every text the same."""
     rows = [{"index": i, "embedding": [1.0, 0.0, 0.0]} for i in range(len(call.asked.json["input"]))]
@@ -654,6 +750,37 @@ def test_index_asks_a_server_of_this_machine_without_anybodys_consent(home: smal
     assert f"some-model ({server.url})" in shown
     assert "Index: 4 pieces, 0 to do" in shown
     assert "Atlas  1  100%" in shown
+
+
+@pytest.mark.usefixtures("closes_the_store")
+def test_ctrl_c_in_one_project_begins_no_other(
+    home: small.SmallHome, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, stops, work = threading.Event(), list[threading.Event](), Indexer.work
+
+    def noted(self: Indexer, state: Any, everywhere: Any, roots: Any, stop: threading.Event, **more: Any) -> None:
+        stops.append(stop)
+        work(self, state, everywhere, roots, stop, **more)
+
+    def slow(call: Call) -> None:
+        if stops:  # before that its width is asked for
+            asked.set()
+            assert stops[0].wait(60)
+        embeds(call)
+
+    def press(*_: Any) -> None:
+        assert asked.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Indexer, "work", noted)
+    monkeypatch.setattr(printing.Bar, "show", press)
+    with Server(slow) as server:
+        endpoint(home, server.url)
+        assert cli.main(["index"]) == 130
+        sent = " ".join(text for asked in server.asked for text in asked.json["input"])
+    assert ("atlas" in sent) + ("borealis" in sent) == 1
+    assert len(stops) == 1
+    assert "Stopped" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("closes_the_store")
@@ -734,6 +861,44 @@ def test_status_tells_of_an_index_it_cannot_read(home: small.SmallHome, same: Sa
     assert checks["Index"]["state"] == "ok"
 
 
+def test_status_tells_what_it_lacks_to_read_an_index(
+    home: small.SmallHome, same: Same, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.main(["index"]) == 0
+    capsys.readouterr()
+    monkeypatch.setitem(sys.modules, "apsw", None)
+    assert cli.main(["status"]) == 0
+    assert "pip install 'apsw" in capsys.readouterr().out
+
+
+def test_a_folder_in_the_place_of_the_index_is_told(home: small.SmallHome, capsys: Printed) -> None:
+    store_path(home.path).mkdir(parents=True)
+    assert cli.main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["index"]["unreadable"]
+    assert examined(capsys)["Index"]["state"] == "broken"
+
+
+@pytest.mark.parametrize("before", [1, 2])
+def test_an_index_that_goes_while_it_is_looked_at_is_told(
+    home: small.SmallHome, same: Same, capsys: Printed, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """`before` the file is opened for the first or the second time: to be counted, to be checked."""
+    assert cli.main(["index"]) == 0
+    path = store_path(home.path)
+    _stores.pop(path).close()
+    capsys.readouterr()
+    opens, times = apsw.Connection, itertools.count(1)
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        if next(times) == before:
+            path.unlink()
+        return opens(*args, **kwargs)
+
+    monkeypatch.setattr(apsw, "Connection", late)
+    check = examined(capsys)["Index"]
+    assert (check["state"], "unable to open" in check["detail"]) == ("broken", True)
+
+
 # --- moving what stands nowhere ---------------------------------------------------------------------
 
 
@@ -808,6 +973,48 @@ def test_a_move_that_fails_leaves_the_others_moved(
     assert [row["session_id"] for row in told["failed"]] == ["lost-repo"]
 
 
+def test_what_has_nowhere_to_go_is_listed_and_stays(home: small.SmallHome, capsys: Printed) -> None:
+    home.session("lost-forever", cwd="/gone/cassiopeia")
+    assert cli.main(["move", "--repair", "--yes"]) == 0
+    _, row, *_, last = capsys.readouterr().out.splitlines()
+    assert "lost-forever" in row
+    assert last == "None of them can be placed without guessing; move them one by one."
+
+
+def test_a_repository_without_a_project_of_its_name_is_a_place_to_go(
+    home: small.SmallHome, capsys: Printed, tmp_path: Path
+) -> None:
+    (tmp_path / "cassiopeia").mkdir()
+    home.session("there", cwd=str(tmp_path / "cassiopeia"))
+    home.session("lost", cwd="/gone/cassiopeia")
+    assert cli.main(["move", "--repair", "--dry-run", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["lost"]
+    assert row["session_id"] == "lost"
+    assert [c["id"] for c in row["candidates"]] == [str(tmp_path / "cassiopeia")]
+
+
+def test_what_still_stands_somewhere_is_not_lost(home: small.SmallHome, capsys: Printed, tmp_path: Path) -> None:
+    """Its folder is gone; its repository is there, or a folder of its project."""
+    (tmp_path / "tree").mkdir()
+    home.session("in-a-repository", cwd=str(tmp_path / "tree/deleted"), git_repo_root=str(tmp_path / "tree"))
+    home.session("in-a-project", cwd=str(tmp_path / "atlas/deleted"))
+    assert cli.main(["move", "--repair"]) == 0
+    assert "where it was" in capsys.readouterr().out
+
+
+def test_a_project_whose_folders_are_gone_is_lost_with_its_conversations(
+    home: small.SmallHome, capsys: Printed, tmp_path: Path
+) -> None:
+    """And one whose folder an older project owns is no place to go."""
+    home.project("p_old", "Old", "/gone/borealis")
+    home.project("p_twin", "Twin", str(tmp_path / "borealis"))
+    home.session("lost", cwd="/gone/borealis/src")
+    home.session("lost-too", cwd="/gone/borealis")
+    assert cli.main(["move", "--repair", "--dry-run", "--json"]) == 0
+    found = {row["session_id"]: row["candidates"] for row in json.loads(capsys.readouterr().out)["lost"]}
+    assert found == {"lost": [], "lost-too": [{"id": "p_borealis", "name": "Borealis"}]}
+
+
 def test_a_home_in_order_has_nothing_to_repair(home: small.SmallHome, capsys: Printed) -> None:
     assert cli.main(["move", "--repair", "--yes"]) == 0
     assert "where it was" in capsys.readouterr().out
@@ -854,8 +1061,9 @@ def test_the_doctor_finds_a_plugin_that_is_not_enabled(home: small.SmallHome, ca
     (folder / "plugin.yaml").write_text("name: project-history-recall\n")
     check = examined(capsys)["Plugin"]
     assert (check["state"], check["fix"]) == ("broken", "hermes plugins enable project-history-recall")
-    (home.path / "config.yaml").write_text("plugins: {enabled: [project-history-recall]}\n")
-    assert examined(capsys)["Plugin"]["state"] == "ok"
+    for enabled in ("project-history-recall", "[project-history-recall]"):
+        (home.path / "config.yaml").write_text(f"plugins: {{enabled: {enabled}}}\n")
+        assert examined(capsys)["Plugin"]["state"] == "ok"
     assert cli.main(["doctor"]) == 0
     assert "Everything that is needed is there." in capsys.readouterr().out
     (home.path / "config.yaml").write_text(
@@ -899,6 +1107,25 @@ def test_the_doctor_names_what_is_not_installed_and_the_command(
     assert checks["httpx"]["state"] == "note"  # no endpoint is set
     (home.path / "config.yaml").write_text(small.WORDS_ONLY)
     assert examined(capsys)["apsw"]["state"] == "note"  # words need none
+
+
+def test_the_doctor_names_a_version_that_is_too_old(
+    home: small.SmallHome, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "3.51.2.0")
+    check = examined(capsys)["apsw"]
+    assert (check["state"], "3.51.2.0" in check["detail"]) == ("broken", True)
+    assert "pip install 'apsw" in check["fix"]
+
+
+def test_a_package_that_does_not_tell_its_version_is_there_all_the_same(
+    home: small.SmallHome, capsys: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    assert (examined(capsys)["apsw"]["state"], examined(capsys)["apsw"]["detail"]) == ("ok", "")
 
 
 @pytest.mark.parametrize("layout", small.LAYOUTS)

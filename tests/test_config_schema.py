@@ -39,6 +39,20 @@ def test_a_budget_that_is_no_number_leaves_the_default_and_a_sentence(given: Any
 
 
 @pytest.mark.parametrize(
+    ("given", "used"), [(5, 5), ("2.5", 2.5), (" 1 ", 1), (0, 0), (-1, 0), (99, 5), ("9" * 9_999, 5), (float("nan"), 0)]
+)
+def test_the_seconds_of_a_search_are_taken_and_kept_within_their_bounds(given: Any, used: float) -> None:
+    assert Settings.parse({"index_budget_s": given}) == Settings(index_budget_s=used)
+
+
+@pytest.mark.parametrize("given", ["", "long", "3s", [], {}, True])
+def test_seconds_that_are_no_number_leave_the_default_and_a_sentence(given: Any) -> None:
+    settings = Settings.parse({"index_budget_s": given})
+    assert settings.index_budget_s == Settings().index_budget_s
+    assert settings.problems == ("index_budget_s is not a number of seconds; 3 is used.",)
+
+
+@pytest.mark.parametrize(
     ("given", "chats"),
     [
         (["telegram:42"], {"telegram:42"}),

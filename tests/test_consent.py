@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -527,6 +529,34 @@ def test_a_yes_that_cannot_be_kept_is_none(grants: Grants, failing: Callable[[st
     with pytest.raises(ConsentNotKept) as told:
         grants.give(KEY, ROOTS)
     assert os.strerror(errno.ENOSPC) in told.value.message
+    assert grants.load(KEY) is None
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), PermissionError(errno.EACCES, "no")], ids=str)
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_yes_that_the_disk_refuses_leaves_no_half_of_a_file(
+    home: Path, grants: Grants, given: Grant, monkeypatch: pytest.MonkeyPatch, error: OSError, call: str
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuses)
+        with pytest.raises(ConsentNotKept):
+            grants.give(KEY, ["s_new"])
+    assert [file.name for file in (home / "grants").iterdir()] == [KEY.name]
+    assert grants.load(KEY) == given
+
+
+def test_a_yes_waits_for_another_process_no_longer_than_it_said(
+    home: Path, grants: Grants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(0.0, consent.LOCK_S / 4)
+    with grants._locked(), monkeypatch.context() as patch:
+        patch.setattr(consent, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None, time=float))
+        with pytest.raises(ConsentNotKept, match="kept"):
+            grants.give(KEY, ROOTS)
+    assert next(clock) > consent.LOCK_S
     assert grants.load(KEY) is None
 
 

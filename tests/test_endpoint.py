@@ -13,6 +13,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -500,6 +501,40 @@ def test_a_call_that_ended_sends_no_further_batch(serve: Callable[..., Server]) 
     assert server.asked == []
 
 
+def test_a_call_that_a_person_interrupts_is_not_tried_again(
+    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between a failure and the second try."""
+    failed = threading.Event()
+
+    class Interrupted(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            assert failed.wait(10)
+            raise KeyboardInterrupt
+
+    server = serve(says(503, Retry_After="15"))
+    monkeypatch.setattr(module, "Future", Interrupted)
+    monkeypatch.setattr(module.logger, "debug", lambda *_: failed.set())
+    with pytest.raises(KeyboardInterrupt):
+        embedder(server).encode(TEXTS)
+    for thread in threading.enumerate():
+        if thread.name == "project-history-recall-endpoint":
+            thread.join(10)
+            assert not thread.is_alive(), "it waits for the second try"
+    assert len(server.asked) == 1
+
+
+def test_a_connection_cut_as_its_answer_came_is_not_used_again(serve: Callable[..., Server]) -> None:
+    server = serve(well)
+    made = embedder(server)
+    made.encode(TEXTS)
+    (line,) = made._shared.idle
+    line.cut()  # the deadline fell between the answer and its reading
+    assert made.encode(TEXTS).shape == (3, 4)
+    assert line.client.is_closed
+    assert server.lines == 2
+
+
 def test_after_a_deadline_the_next_call_works(serve: Callable[..., Server]) -> None:
     made = embedder(serve(drip, well))
     with pytest.raises(EmbedderUnavailable):
@@ -578,6 +613,34 @@ def test_threads_that_share_it_get_each_their_own(serve: Callable[..., Server]) 
     assert len(found) == 8
     for text, row in found.items():
         assert row == pytest.approx(unit(vector(text)), abs=1e-6)
+
+
+def test_of_two_threads_that_learn_different_widths_one_is_refused(serve: Callable[..., Server]) -> None:
+    """A server whose model changes while both wait for their first answer."""
+    together = threading.Barrier(2)
+
+    def wavering(call: Call) -> None:
+        (text,) = call.asked.json["input"]
+        together.wait(10)
+        data([1.0] * len(text))(call)
+
+    made, told = embedder(serve(wavering)), []
+
+    def ask(text: str) -> None:
+        try:
+            told.append(str(made.encode([text]).shape[1]))
+        except BatchRefused as error:
+            told.append(error.message)
+
+    threads = [threading.Thread(target=ask, args=(text,)) for text in ("two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    width, refused = sorted(told, key=len)
+    assert width in ("3", "5")
+    assert "of two widths" in refused
+    assert made.dim == int(width)
 
 
 # --- the key ----------------------------------------------------------------------------------------

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
+import platform
 import re
 import shutil
 import subprocess
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import project_history_recall as plugin
 import pytest
 import yaml
+from project_history_recall import host as door
+from project_history_recall.text import WITHHELD
 
 from demo import hosts
+from tests import small
 
 Probe = Callable[..., dict[str, Any]]
 PROVIDED = sorted(yaml.safe_load((hosts.ROOT / "plugin.yaml").read_text("utf-8"))["provides_tools"])
@@ -231,3 +240,117 @@ def test_the_validation_passes_and_warns_of_nothing_else(
             never_loaded = file.startswith(("demo/", "bench/", "tests/"))
             # An installed 0.22 takes every package that lies beside it for its own core.
             assert never_loaded or module.partition(".")[0] in HEAVY, (file, module)
+
+
+# --- a host of which something fails ----------------------------------------------------------------
+
+
+def fails(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError("a fault of the host")
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Put a module of the host's name in its place, with these functions."""
+
+    def put(module: str, **functions: Callable[..., Any]) -> None:
+        monkeypatch.setitem(sys.modules, module, made := types.ModuleType(module))
+        for name, function in functions.items():
+            setattr(made, name, function)
+
+    return put
+
+
+@pytest.mark.parametrize("name", ["redact_for_egress", "redact_sensitive_text"])
+def test_a_text_that_the_hosts_redactor_fails_on_is_withheld(stand_in: Callable[..., None], name: str) -> None:
+    stand_in("agent.redact", **{name: fails})
+    redact = door.redactor()
+    assert redact
+    assert redact("hunter2") == WITHHELD
+
+
+def test_a_key_that_the_host_does_not_tell_is_none(stand_in: Callable[..., None]) -> None:
+    stand_in("agent.secret_scope", get_secret=fails)
+    assert door.secret(door.API_KEY) is None
+
+
+def test_certificates_that_the_host_cannot_read_are_never_trust_in_everybody(stand_in: Callable[..., None]) -> None:
+    stand_in("agent.ssl_verify", resolve_httpx_verify=fails)
+    assert door.tls_trust("https://api.example.com/v1") is True
+
+
+def test_where_the_host_does_not_say_how_to_ask_nobody_is_asked(stand_in: Callable[..., None]) -> None:
+    stand_in("tools.approval", is_approval_bypass_active=lambda: False)
+    stand_in("tools.approval_context")
+    assert door.ask_person("Send it?", "All of it.") == "nobody_present"
+
+
+def test_where_it_cannot_be_told_who_typed_nobody_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "_is_alone", fails)
+    assert door.surface_is_bound() is False
+
+
+@pytest.mark.parametrize(
+    ("files", "given"),
+    [
+        ({"/etc/machine-id": "a" * 32, "/etc/hostid": "b" * 8}, "a" * 32),
+        ({"/etc/machine-id": "uninitialized", "/var/lib/dbus/machine-id": "c" * 32}, "c" * 32),
+        ({"/etc/machine-id": "", "/etc/hostid": "zzzz"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_machine_goes_by_what_it_was_given_and_else_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, files: dict[str, str], given: str
+) -> None:
+    def read_text(self: Path, encoding: str) -> str:
+        if str(self) in files:
+            return files[str(self)] + "\n"
+        raise FileNotFoundError(str(self))
+
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(Path, "read_text", read_text)
+    expected = hashlib.sha256(f"{door.PLUGIN}:{given or platform.node()}".encode()).hexdigest()
+    assert door.machine_id() == expected
+    monkeypatch.setattr(door, "_installation", fails)
+    assert door.machine_id() == hashlib.sha256(f"{door.PLUGIN}:{platform.node()}".encode()).hexdigest()
+
+
+class Registry:
+    """What a host lends at registration; one that knows no skills of plugins."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Any] = {}
+        self.commands: dict[str, Any] = {}
+        self.set_up: Callable[[argparse.ArgumentParser], None] = fails
+        self.run: Callable[[argparse.Namespace], None] = fails
+
+    def register_tool(self, *, name: str, handler: Any, **_: Any) -> None:
+        self.tools[name] = handler
+
+    def register_command(self, name: str, *, handler: Any, **_: Any) -> None:
+        self.commands[name] = handler
+
+    def register_cli_command(self, *, setup_fn: Any, handler_fn: Any, **_: Any) -> None:
+        self.set_up, self.run = setup_fn, handler_fn
+
+
+def test_a_host_that_knows_no_skills_gets_tools_and_commands_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = small.furnished(tmp_path / "home")
+    row = home.say("caller", "the zebra", active=0, compacted=1)
+    monkeypatch.setenv("HERMES_HOME", str(home.path))
+    ctx = Registry()
+    plugin.register(ctx)
+    assert sorted(ctx.tools) == PROVIDED
+    assert small.ids(json.loads(ctx.tools["project_history_search"]({"query": "zebra"}, session_id="caller"))) == [row]
+    moved = json.loads(ctx.tools["project_session_move"]({"project": "Borealis"}, session_id="caller"))
+    assert moved["error"] == "folder_missing"
+    assert f"caller#{row}" in ctx.commands["project-history"]("search zebra --project Atlas")
+    parser = argparse.ArgumentParser()
+    ctx.set_up(parser)
+    ctx.run(parser.parse_args(["search", "zebra", "--project", "Atlas"]))
+    assert f"caller#{row}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        ctx.run(parser.parse_args(["show", "nothing"]))
+    assert ended.value.code == 1

@@ -6,6 +6,7 @@ import contextvars
 import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -160,6 +161,18 @@ def test_a_conversation_costs_one_embedding_a_piece(index: Index, talk: list[int
     assert [text.endswith(plain(said)) for text, said in zip(index.embedder.texts, TALK, strict=True)] == [
         True
     ] * 6
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_any_number_of_conversations_is_planned(index: Index, home: SmallHome, more: int) -> None:
+    """Each of them once, whether or not they fill the last transaction."""
+    count = 2 * indexing.PLAN_GROUP + more
+    for n in range(count):
+        home.session(f"talk-{n}")
+        home.say(f"talk-{n}", f"The number {n} is what this is about.")
+    assert index.cost() == count
+    assert len([root for root in index.roots() if root.startswith("talk-")]) == count
+    assert index.cost() == 0
 
 
 def test_nothing_new_costs_and_writes_nothing(index: Index, talk: list[int]) -> None:
@@ -736,6 +749,27 @@ def test_a_worker_that_fails_ends_quietly(index: Index, talk: list[int], error: 
     worker.join(30)
     assert not worker.is_alive()
     assert all(row[2] is None for row in index.rows()["debt"])
+
+
+@pytest.mark.parametrize(
+    ("error", "level"), [(EmbedderUnavailable("gone"), "INFO"), (sqlite3.OperationalError("interrupted"), "INFO"),
+                         (KeyError("bug"), "ERROR")]
+)  # fmt: skip
+def test_why_a_worker_ended_is_in_the_log(
+    index: Index,
+    talk: list[int],
+    error: Exception,
+    level: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fails(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Indexer, "work", fails)
+    with caplog.at_level("INFO", indexing.__name__):
+        index.start_worker().join(30)
+    assert [(record.levelname, "background indexing" in record.message) for record in caplog.records] == [(level, True)]
 
 
 def test_a_worker_whose_home_is_gone_ends_quietly(index: Index, home: SmallHome, talk: list[int]) -> None:

@@ -306,6 +306,15 @@ def test_a_bigram_that_begins_too_many_trigrams_is_scanned_instead(
     assert found(corpus, "归属判断")[:1] == ["ownership"]
 
 
+@pytest.mark.parametrize("query", ["C# 归属", "归属 v2", "猫 归属 C#"])
+def test_a_short_sign_beside_bigrams_is_found_in_a_large_scope(
+    corpus: Corpus, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_scope = set(found(corpus, query)) - {"ownership at the end"}
+    monkeypatch.setattr(keywords, "SCAN_ROWS", 0)
+    assert {"ownership", "csharp" if "#" in query else "v2"} <= small_scope <= set(found(corpus, query))
+
+
 # --- an index that lacks something ------------------------------------------------------------------
 
 STILL_FOUND = {
@@ -382,6 +391,39 @@ def test_no_damage_of_an_index_is_more_than_its_loss(
     told(home)
     damage(home, ("messages_fts", "messages_fts_trigram"), seed)
     assert all(home.ask(query)["results"] for query in STILL_FOUND)
+
+
+@each_layout
+def test_an_index_that_fails_in_the_middle_of_a_query_is_done_without(
+    tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its list of terms can still be read, and its rows no longer."""
+    monkeypatch.setattr(keywords, "SCAN_ROWS", 0)
+    home = small.furnished(tmp_path, layout)
+    names = told(home)
+    rows = State.rows
+
+    def failing(self: State, sql: str, params: Sequence[Any] = ()) -> list[Any]:
+        if "messages_fts_trigram MATCH" in sql:
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return rows(self, sql, params)
+
+    monkeypatch.setattr(State, "rows", failing)
+    assert names[small.ids(home.ask("归属判断"))[0]] == "ownership"
+
+
+def test_of_large_attachments_the_newest_are_searched_and_the_rest_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = small.furnished(tmp_path)
+    home.session("a")
+    rows = [home.say("a", [{"type": "text", "text": f"斑马 {n} " + "填 " * 100}]) for n in range(20)]
+    assert "keyword_detail" not in home.ask("斑马", limit=20)
+    monkeypatch.setattr(keywords, "MULTIPART_BYTES", 5 * 1_300)
+    answer = home.ask("斑马", limit=20)
+    assert answer["keyword_detail"] == "Older messages with large attachments were not searched."
+    assert 1 < len(found_ids := set(small.ids(answer))) < 20
+    assert found_ids <= set(rows[-len(found_ids) :])
 
 
 @each_layout

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -547,6 +548,16 @@ def test_a_conversation_deleted_meanwhile_is_unknown(desk: Desk) -> None:
     assert desk.refused("Borealis", session_id="other").code == "unknown_session"
 
 
+def test_a_conversation_deleted_right_after_its_move_is_unknown(desk: Desk) -> None:
+    def deletes(params: Mapping[str, str]) -> Mapping[str, Any]:
+        desk.home.write("DELETE FROM sessions WHERE id = 'other'")
+        return desk.wire.claims_only(params)
+
+    desk.wire.faults = [deletes]
+    assert "while it was being moved" in desk.refused("Borealis", session_id="other").message
+    assert not (desk.folder / move.JOURNAL).exists()
+
+
 # --- the journal and undo ---------------------------------------------------------------------------
 
 
@@ -896,6 +907,12 @@ def test_a_home_that_the_gateway_does_not_know_is_never_another_one(
     assert asked == [{"session_key": "k", "profile": "p2"}]
     assert host.loaded_gateway(tmp_path / "profiles" / "ghost") is None
 
+    def refuses(name: str) -> Path:
+        raise ValueError(name)
+
+    monkeypatch.setattr(sys.modules["hermes_cli.profiles"], "get_profile_dir", refuses)
+    assert host.loaded_gateway(known) is None
+
 
 def test_a_review_in_the_background_is_told_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host.unattended() is False  # without Hermes nothing is
@@ -977,6 +994,27 @@ def test_one_that_answers_and_stays_is_ended(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(host, "ENDING_S", 0.2)
     assert ask(tmp_path, "answers and stays")["result"] == {}
     assert is_gone(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a process of a group of its own, as POSIX has it")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # closing it would wait for the child
+def test_one_that_leaves_a_child_behind_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "ENDING_S", 0.2)
+    monkeypatch.setitem(
+        PROGRAMS,
+        "leaves a child",
+        "import subprocess; idle = [sys.executable, '-c', 'import time; time.sleep(600)'];"
+        "open('child', 'w').write(str(subprocess.Popen(idle, start_new_session=True).pid));"
+        + PROGRAMS["good"],
+    )
+    try:
+        assert ask(tmp_path, "leaves a child")["result"]["cwd"] == "/d"
+        assert is_gone(tmp_path)
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+        for thread in threading.enumerate():
+            if "_listen" in thread.name:
+                thread.join(30)
 
 
 def test_one_that_cannot_be_started_is_a_failure(tmp_path: Path) -> None:

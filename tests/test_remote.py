@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,11 +25,12 @@ from project_history_recall.agreement import Said
 from project_history_recall.config_schema import Endpoint, Settings
 from project_history_recall.embeddings import EmbedderUnavailable
 from project_history_recall.errors import NotConfirmed
+from project_history_recall.state import State
 from project_history_recall.text import WITHHELD
 
 from tests.servers import Call, Server
 from tests.small import ATLAS, BOREALIS, Answer, SmallHome, furnished, ids
-from tests.test_semantic import MEANINGS, Thesaurus
+from tests.test_semantic import MEANINGS, Clock, Thesaurus
 
 SECRET = "hunter2-hunter2"
 
@@ -243,6 +245,36 @@ def test_a_person_is_not_asked_for_what_they_agreed_to(home: SmallHome) -> None:
     assert ask(home, person=person, ask_semantic_consent=True)["semantic_status"] == "ready"
 
 
+def test_in_home_nobody_is_asked_for_there_is_nothing_to_send(home: SmallHome, server: Server) -> None:
+    home.session("homeless", cwd=None)
+    person = Person()
+    answer = ask(home, person=person, ask_semantic_consent=True, caller="homeless")
+    assert answer["project"]["kind"] == "home"
+    assert person.asked == []
+    assert server.lines == 0
+
+
+@pytest.mark.parametrize("ends", ["the time for counting", "the time of the whole call"])
+def test_a_project_too_large_to_be_counted_in_time_is_told_about_right(
+    home: SmallHome, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    home.session("more")
+    home.talk("more", "as long", "as this is")
+    clock, count = Clock(), State.said_lengths
+
+    def slowly(state: State, names: list[str]) -> Any:
+        if "more" in names:
+            raise sqlite3.OperationalError("interrupted")
+        clock.now += agreement.COUNT_S + 1 if ends == "the time for counting" else 0
+        return count(state, names)
+
+    monkeypatch.setattr(agreement, "time", clock)
+    monkeypatch.setattr(agreement, "COUNTED_AT_ONCE", 2)
+    monkeypatch.setattr(State, "said_lengths", slowly)
+    (told,) = ask(home)["consent"]
+    assert told["folders"] == [{"folder": ATLAS, "conversations": 3, "messages": 4, "characters": 2 * 77}]
+
+
 # --- typing it --------------------------------------------------------------------------------------
 
 
@@ -293,6 +325,19 @@ def test_a_chat_that_is_not_the_owners_agrees_to_nothing(home: SmallHome, server
 def test_another_id_is_no_request(home: SmallHome, server: Server, id: str) -> None:
     assert "No open request" in type_it(home, f"allow {id}")
     assert server.lines == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "no endpoint is set"),
+        ({"embedding_provider": "endpoint", "embedding_base_url": "http://example.org/v1"}, "embedding_model"),
+    ],
+    ids=["none", "half of one"],
+)
+def test_without_an_endpoint_there_is_nothing_to_agree_to(home: SmallHome, given: dict[str, Any], said: str) -> None:
+    home.settings = Settings.parse(given)
+    assert said in type_it(home, "allow 00000000").lower()
 
 
 def test_an_id_from_before_the_folders_changed_is_no_request_any_more(home: SmallHome) -> None:
@@ -436,6 +481,22 @@ def test_the_embedded_model_goes_on_until_the_endpoint_is_agreed_to(
     assert server.lines == 0
 
 
+def test_the_embedded_model_says_what_part_of_the_project_it_stands_in_for(
+    home: SmallHome, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic, "LocalEmbedder", Local)
+    monkeypatch.setattr(semantic, "start_worker", lambda *_: True)
+    home.settings, endpoint = Settings(index_budget_s=5), home.settings
+    assert ask(home)["semantic_status"] == "ready"
+    home.session("later")
+    home.talk("later", "The storage of today.")
+    home.settings = replace(endpoint, index_budget_s=0)
+    answer = ask(home)
+    assert answer["semantic_status"] == "consent_required"
+    assert "the embedded model on this machine answers. About " in answer["semantic_detail"]
+    assert ids(answer) == [5, 1]
+
+
 def test_the_embedded_model_answers_while_the_endpoints_index_is_behind(
     home: SmallHome, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,7 +533,28 @@ def test_a_local_server_needs_no_consent(home: SmallHome, server: Server) -> Non
     answer = ask(home)
     assert answer["semantic_status"] == "ready"
     assert ids(answer) == [1]
+    assert ask(home, mode="keyword")["semantic_status"] == "ready"
     assert not agreement.grants_of(home).listed()
+
+
+def test_a_local_server_is_no_question_for_anybody(home: SmallHome, server: Server) -> None:
+    use(home, server, "bge-m3")
+    person = Person()
+    assert ask(home, person=person, ask_semantic_consent=True)["semantic_status"] == "ready"
+    assert person.asked == []
+    assert "No open request" in type_it(home, "allow 00000000")
+
+
+def test_an_endpoint_that_never_answered_is_indexing_beside_an_index_of_another_model(
+    home: SmallHome, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic, "LocalEmbedder", Local)
+    home.settings, endpoint = Settings(index_budget_s=5), home.settings
+    assert ask(home)["semantic_status"] == "ready"
+    home.settings = endpoint
+    use(home, server, "bge-m3")
+    assert ask(home, mode="keyword")["semantic_status"] == "indexing"
+    assert server.lines == 0
 
 
 def test_an_endpoint_that_cannot_be_used_is_said_and_not_replaced(home: SmallHome, server: Server) -> None:
@@ -611,6 +693,22 @@ def test_a_move_that_a_person_agrees_to_says_how_much_may_be_sent_and_it_is(
     assert any("may then be sent" in warning for warning in answer["warnings"])
     assert ask(home)["semantic_status"] == "ready"
     assert any("borealis" in text for text in texts(server))
+
+
+def test_a_yes_that_comes_while_a_move_waits_its_turn_is_not_taken_for_one_to_the_move(
+    real_folder: SmallHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, turn = real_folder, move.locked
+
+    def waits(folder: Path, deadline: float) -> Any:
+        agree(home)
+        return turn(folder, deadline)
+
+    monkeypatch.setattr(move, "locked", waits)
+    with pytest.raises(NotConfirmed, match="a person is asked"):
+        move_into(home, Person([]))
+    with home._open("state.db") as db:
+        assert db.execute("SELECT cwd FROM sessions WHERE id = 'away'").fetchone() == (BOREALIS,)
 
 
 def test_a_move_into_a_project_that_is_not_sent_asks_nobody(real_folder: SmallHome) -> None:

@@ -338,6 +338,7 @@ SAFE = {
     "this place, among others": ("[safe]\n\tdirectory = /a\n\tdirectory = {place}\n\tdirectory = /b\n", True),
     "this place, on one line": ("[core]\n\tpager = x\n[Safe] Directory = {place}\n[user]\n\tname = t\n", True),
     "this place, over two lines": ("[safe]\n\tdirectory = \\\n{place}\n", True),
+    "this place, among other matters": ("[safe]\n\tbareRepository = all\n\tdirectory = {place}\n", True),
     "this place, in a comment": ("[safe]\n\t; directory = {place}\n", False),
     "this place, in a section of another name": ('[safe "x"]\n\tdirectory = {place}\n', False),
     "every place": ("[safe]\n\tdirectory = *\n", True),
@@ -451,6 +452,22 @@ def test_what_cannot_be_read_stops_git_or_is_passed_by(file: str, found: str, tm
         assert (roots.worktree if roots else "") == top
     finally:
         (inner / file).chmod(mode)
+
+
+@pytest.mark.parametrize("vanishing", [".git/config", ".git/HEAD"])
+def test_a_repository_that_vanishes_while_it_is_looked_at_has_no_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vanishing: str
+) -> None:
+    root = make_repo(tmp_path / "repo")
+    read = repos._text
+
+    def late(path: str) -> str:
+        if path == str(root.resolve() / vanishing):
+            shutil.rmtree(root / ".git")
+        return read(path)
+
+    monkeypatch.setattr(repos, "_text", late)
+    assert RepoRoots()(str(root)) is None
 
 
 def test_a_reftable_repository_has_a_root(tmp_path: Path) -> None:

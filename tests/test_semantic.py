@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -232,6 +233,13 @@ def test_the_snippet_of_a_long_message_is_what_is_meant(home: SmallHome, thesaur
     home.say("talk", f"{filler}Our storage is full. {filler}")
     (hit,) = home.ask("database", mode="semantic", context=0)["results"]
     assert "storage" in hit["snippet"]
+
+
+def test_what_a_query_refuses_is_not_found_by_its_meaning_either(home: SmallHome, thesaurus: Thesaurus) -> None:
+    home.session("talk")
+    home.say("talk", "The postgres is down.")
+    meant = home.say("talk", "Our storage is full.")
+    assert ids(home.ask("database NOT postgres")) == [meant]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -612,6 +620,21 @@ def test_an_embedder_with_a_fault_costs_only_the_meaning(
 
 
 # --- beside tool output -----------------------------------------------------------------------------
+
+
+def test_rows_that_cannot_be_read_in_time_cost_only_the_meaning(
+    home: SmallHome, thesaurus: Thesaurus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_late(*_: Any) -> NoReturn:
+        raise sqlite3.OperationalError("interrupted")
+
+    home.session("talk")
+    at = home.say("talk", "The database is down.")
+    monkeypatch.setattr(indexing.Indexer, "catch_up", too_late)
+    answer = home.ask("database")
+    assert sources(answer) == {at: "keyword"}
+    assert answer["semantic_status"] == "unavailable"
+    assert "too slow" in answer["semantic_detail"]
 
 
 def test_tool_output_with_the_words_does_not_take_the_place_of_the_best_hit(

@@ -474,6 +474,39 @@ def test_the_default_profile_answers_in_the_process_of_another(
     assert "in-borealis" not in plugin.handle_slash("sessions")
 
 
+def test_the_hosts_own_language_is_spoken(at_home: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("agent.i18n")
+    module.get_language = lambda: "zh"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "agent.i18n", module)
+    assert plugin.handle_slash("help").startswith("/project-history 命令")
+    module.get_language = lambda: 1 / 0  # type: ignore[attr-defined]
+    monkeypatch.setenv("LANG", "en_US.UTF-8")
+    assert plugin.handle_slash("help").startswith("/project-history COMMAND")
+
+
+def test_what_the_host_reads_meanwhile_is_of_the_home_that_answers(
+    at_home: Room, bind: Bind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = small.SmallHome(at_home.home.path / "profiles" / "work")
+    at, seen = [at_home.home.path], list[Path]()
+    constants = types.ModuleType("hermes_constants")
+    constants.get_hermes_home = lambda: at[-1]  # type: ignore[attr-defined]
+    constants.set_hermes_home_override = lambda home: at.append(Path(home))  # type: ignore[attr-defined]
+    constants.reset_hermes_home_override = lambda _: at.pop()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hermes_constants", constants)
+
+    def answer(raw: str, _: slash.Desk) -> str:
+        seen.append(host.hermes_home())
+        return str(1 / int(raw))
+
+    monkeypatch.setattr(slash, "answer", answer)
+    bind(HERMES_SESSION_KEY="x", HERMES_SESSION_SOURCE="desktop", HERMES_SESSION_PROFILE="work")
+    for raw, told in (("1", "1.0"), ("0", "This failed (ZeroDivisionError); the log says more.")):
+        assert plugin.handle_slash(raw) == told
+        assert at == [at_home.home.path], "whatever happens it is taken back"
+    assert seen == [work.path] * 2
+
+
 def test_nothing_is_raised_into_the_host(
     at_home: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

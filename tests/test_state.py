@@ -408,6 +408,44 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, repo_root: Path, locked: s
         (folder / locked).chmod(mode)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_a_damaged_file_in_a_folder_that_may_only_be_read_is_told(tmp_path: Path, repo_root: Path) -> None:
+    folder = tmp_path / "home"
+    home = made(folder, journal="wal")
+    os.truncate(home.state, 4096 * 2)
+    folder.chmod(0o555)
+    try:
+        with unchanged(folder):
+            assert "damaged" in as_nobody(repo_root, folder)
+    finally:
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows limits no files")
+@pytest.mark.parametrize(("damaged", "logged"), [(False, False), (False, True), (True, False)])
+def test_on_a_full_disk_a_file_without_a_log_is_read(tmp_path: Path, damaged: bool, logged: bool) -> None:
+    """SQLite finds no room for the memory that readers of a log share."""
+    import resource
+
+    home = made(tmp_path, journal="wal")
+    if damaged:
+        os.truncate(home.state, 4096 * 2)
+    if logged:
+        (tmp_path / "state.db-wal").write_bytes(b"what another process wrote")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    told = ""
+    try:
+        with State(tmp_path) as state:
+            read = contents(state)
+    except StateUnreadable as error:
+        read, told = [], error.message
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(read) == (0 if damaged or logged else 2)
+    assert bool(told) == (damaged or logged)
+
+
 # --- columns that are not there ---------------------------------------------------------------------
 
 OPTIONAL = {
@@ -522,6 +560,25 @@ def test_without_projects_there_are_none_and_damaged_ones_are_told(tmp_path: Pat
             assert read_projects(tmp_path) == []
 
 
+def test_a_word_of_projects_db_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    home = made(tmp_path)
+    home.script("CREATE INDEX idx_names ON projects(name)", "projects.db")
+    file = tmp_path / "projects.db"
+    file.write_bytes(file.read_bytes().replace(b"idx_names", b"\xc4" * 9, 1))
+    with unchanged(tmp_path), pytest.raises(StateUnreadable, match=r"projects\.db is damaged"):
+        read_projects(tmp_path)
+
+
+def test_tables_that_go_while_they_are_read_are_told(tmp_path: Path) -> None:
+    home = made(tmp_path)
+    home.script("DROP VIEW messages_fts_src; DROP VIEW messages_fts_trigram_src")  # they would forbid it
+    with State(tmp_path) as state:
+        home.write("DROP TABLE sessions")
+        with pytest.raises(sqlite3.OperationalError) as caught:
+            state.sessions()
+    assert state_module.explain(caught.value) == "state.db holds no conversations yet."
+
+
 # --- lineages ---------------------------------------------------------------------------------------
 
 
@@ -613,6 +670,11 @@ def test_branches_and_their_branches_belong_to_what_they_were_taken_from() -> No
     assert lineages.with_branches("a2") == {"a", "a2", "b", "b2", "c"}
     assert lineages.with_branches("b") == {"b", "b2", "c"}
     assert lineages.with_branches("c") == {"c"}
+
+
+def test_a_circle_of_branches_ends() -> None:
+    lineages = Lineages([session("a", "b", branched_from="b"), session("b", "a", branched_from="a")])
+    assert lineages.with_branches("a") == lineages.with_branches("b") == {"a", "b"}
 
 
 def test_the_newest_row_with_a_place_decides() -> None:

@@ -365,6 +365,16 @@ def test_ids_of_the_longest_kind_leave_room(home: small.SmallHome) -> None:
     assert [entry["role"] for entry in payload["conversation"]] == ["user", "assistant"]
 
 
+def test_ids_and_names_of_the_longest_kind_leave_room_all_the_same(home: small.SmallHome) -> None:
+    home.script("ALTER TABLE sessions ADD COLUMN git_branch TEXT")
+    names = {"title": '"' * 1_700, "git_branch": "\\" * 400, "display_name": '"' * 300, "cwd": "/src/" + '"' * 300}
+    home.session('"' * 500, source="telegram", chat_type="group", archived=1, **names)
+    home.talk('"' * 500, "w" * 5_000, "e" * 5_000)
+    payload = show(home, '"' * 500, max_chars=3_000)
+    assert length(payload) <= 3_000
+    assert [entry["role"] for entry in payload["conversation"]] == ["user", "assistant"]
+
+
 # --- secrets ----------------------------------------------------------------------------------------
 
 SECRET = "sk-" + "s3cr3t" * 20
@@ -546,6 +556,15 @@ def test_what_is_missing_is_said_in_markdown_too(home: small.SmallHome) -> None:
     written = transcript.markdown(show(home, "talk", max_messages=2))
     assert "not shown: 48 messages" in written
     assert "[48 skipped]" in written
+
+
+def test_the_markdown_says_whether_secrets_were_taken_out(home: small.SmallHome) -> None:
+    home.session("talk")
+    home.say("talk", "hunter2")
+    assert "not redacted" in transcript.markdown(show(home, "talk")).splitlines()
+    told = transcript.markdown(show(home, "talk", redact=lambda text: text.replace("hunter2", "***")))
+    assert "not redacted" not in told
+    assert "***" in told
 
 
 def test_an_empty_conversation_is_described(home: small.SmallHome) -> None:

@@ -713,6 +713,127 @@ def test_rows_out_of_order_are_seen_by_the_next_process(path: Path, open_store: 
     works(store)
 
 
+@pytest.mark.parametrize(
+    ("extension", "room"),
+    [(True, 1_000_000), (False, 1_000_000), (True, 0), (False, 0)],
+    ids=["vec", "numpy", "vec, no room", "numpy, no room"],
+)
+@pytest.mark.parametrize("value", ["zeroblob(3)", "zeroblob(length(v))"], ids=["short", "zero"])
+def test_a_vector_that_is_none_is_damage_wherever_it_is_compared(
+    path: Path, open_store: Open, extension: bool, room: int, value: str
+) -> None:
+    store = open_store(extension=extension)
+    store._held = Held(room)
+    fp = store.model("m", DIM)
+    fill(store, fp, "a", ["x"])
+    fill(store, fp, "b", ["y"])
+    store.close()
+    rows(path, f"UPDATE vec SET v = {value} WHERE conv = 2")
+    assert store.nearest(fp, ["a", "b"], vector("x"), 3) == []
+    assert "damaged" in store.detail
+    works(store)
+
+
+def test_a_value_of_another_kind_in_a_file_too_large_to_be_checked_is_damage(
+    path: Path, open_store: Open, healthy: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(healthy)
+    db = apsw.Connection(str(path))
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("UPDATE sqlite_master SET sql = replace(sql, ', STRICT', '') WHERE name = 'place'")
+    db.execute("PRAGMA writable_schema = RESET")
+    db.execute("UPDATE place SET length = 'long'")
+    db.close()
+    monkeypatch.setattr(vectors, "CHECKED_BYTES", 0)
+    store = open_store()
+    assert store.detail == ""
+    assert store.nearest(store.model("m", DIM), ["a"], vector("x"), 3) == []
+    assert "damaged" in store.detail
+    works(store)
+
+
+def harm_nothing(path: Path) -> None:
+    pass
+
+
+def harm_the_order(path: Path) -> None:
+    """Make a first key one that belongs to the end, which a quick check does not see."""
+    ((first,),) = rows(path, "SELECT key FROM place WHERE conv = 1 ORDER BY fp, key LIMIT 1")
+    path.write_bytes(path.read_bytes().replace(first, b"\xff" * 8 + first[8:]))
+
+
+def harm_the_end(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def harm_all(path: Path) -> None:
+    path.write_bytes(b"no database" * 9_999)
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "damaged"),
+    [
+        (harm_nothing, apsw.IOError, False),
+        (harm_nothing, apsw.ConstraintError, False),
+        (harm_the_order, apsw.ConstraintError, True),
+        (harm_the_end, apsw.IOError, True),
+        (harm_all, apsw.IOError, True),
+    ],
+)
+def test_where_an_error_does_not_tell_of_damage_a_check_of_the_file_does(
+    path: Path,
+    open_store: Open,
+    healthy: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Path], None],
+    error: type[Exception],
+    damaged: bool,
+) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(healthy)
+    store = open_store()
+    fp = store.model("m", DIM)
+    hold, times = Store._hold, iter([True])
+
+    def fails(self: Store, *given: Any) -> Any:
+        if next(times, False):
+            harm(path)
+            raise error("as SQLite has it")
+        return hold(self, *given)
+
+    monkeypatch.setattr(Store, "_hold", fails)
+    if damaged:
+        assert store.nearest(fp, ["a"], vector("x"), 3) == []
+        assert "damaged" in store.detail
+        works(store)
+    else:
+        with pytest.raises(StoreUnavailable, match="cannot be read or written"):
+            store.nearest(fp, ["a"], vector("x"), 3)
+        assert (path.read_bytes(), store.detail) == (healthy, "")
+
+
+def test_what_another_process_began_anew_is_not_set_aside(
+    path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both met the damage; the other one was faster."""
+    store = open_store()
+    fp = store.model("m", DIM)
+    fill(store, fp, "a", ["x"])
+    hold, times = Store._hold, iter([True])
+
+    def meets_damage(self: Store, *given: Any) -> Any:
+        if next(times, False):
+            path.rename(path.with_name("embeddings.db.aside"))
+            fill(other := open_store(), other.model("m", DIM), "a", ["x", "y"])
+            raise apsw.CorruptError("database disk image is malformed")
+        return hold(self, *given)
+
+    monkeypatch.setattr(Store, "_hold", meets_damage)
+    assert len(store.nearest(fp, ["a"], vector("x"), 3)) == 2
+    assert store.detail == ""
+
+
 def test_a_large_file_is_not_read_as_a_whole_before_it_is_used(
     path: Path, open_store: Open, healthy: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -924,6 +1045,7 @@ def test_sixteen_threads_share_a_store(store: Store) -> None:
 def test_a_fork_opens_the_file_anew_and_breaks_nothing(store: Store, path: Path) -> None:
     fp, stop = store.model("m", DIM), threading.Event()
     done: list[str] = []
+    vector("x")  # numpy loads its dice on first use, under a lock that a fork would leave held in the child
 
     def write() -> None:
         while not stop.is_set():
