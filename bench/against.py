@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import ROOT, evaluation_home, lines, load
 from quality import Quiet, asked, index
@@ -371,20 +371,30 @@ def main() -> None:
             ask_core(host, folder, args.half)
         for peer in named:
             peers[peer](folder, args.half)
+    for name, parts in grouped(folders, args.half).items():
+        table(name, parts, wanted, named)
+
+
+def grouped(folders: Iterable[Path], half: str | None) -> dict[str, list[Case]]:
+    """The parts of each case: RealMem's users are asked one by one and counted as one set."""
     parts: dict[str, list[Case]] = {}
     for folder in folders:
-        for case in cases(folder, args.half):
+        for case in cases(folder, half):
             parts.setdefault(case.name, []).append(case)
-    for name, case_parts in parts.items():
-        table(name, case_parts, wanted, named)
+    return parts
 
 
-def table(name: str, parts: list[Case], wanted: list[hosts.Host], peers: list[str]) -> None:
-    whole = parts[0].whole
-    ours = score(parts, plugin(), "whole" if whole else "project")
+def score_plugin(parts: list[Case]) -> Scores | None:
+    return score(parts, plugin(), "whole" if parts[0].whole else "project")
+
+
+def score_others(
+    parts: list[Case], wanted: Iterable[hosts.Host], peers: Iterable[str]
+) -> dict[tuple[str, str], dict[str, Scores]]:
+    """(contestant, place) -> form -> scores."""
     one_project = all(len(set(said(p.folder).projects.values())) == 1 for p in parts)
-    places = ("all",) if whole or one_project else ("all", "alone")
-    rows: dict[tuple[str, str], dict[str, Scores]] = {}  # (contestant, place) -> form -> scores
+    places = ("all",) if parts[0].whole or one_project else ("all", "alone")
+    rows: dict[tuple[str, str], dict[str, Scores]] = {}
     for host in wanted:
         for place in places:
             for form in ("asked", "words"):
@@ -397,6 +407,11 @@ def table(name: str, parts: list[Case], wanted: list[hosts.Host], peers: list[st
         for place in places:
             for form in forms[peer]:
                 add(rows, peer, place, form, score(parts, peer, f"{form} all", alone=place == "alone"))
+    return rows
+
+
+def table(name: str, parts: list[Case], wanted: list[hosts.Host], peers: list[str]) -> None:
+    ours, rows = score_plugin(parts), score_others(parts, wanted, peers)
     count = sum(len(p.queries) for p in parts)
     print(f"\n{name}: {count} questions")
     heads = ("any@1", "any@5", "any@10", "MRR", "nDCG@10", "shown", "foreign", "empty")
@@ -409,9 +424,9 @@ def table(name: str, parts: list[Case], wanted: list[hosts.Host], peers: list[st
     if ours:
         print(f"{'plugin minus the stronger form of':34}" + "".join(f"{m:>27}" for m in METRICS))
         for (contestant, place), by_form in rows.items():
-            form, other = max(by_form.items(), key=lambda item: mean(item[1].of("MRR")))
+            form, other = stronger(by_form)
             label = f"{contestant}, {form}" + (", alone" if place == "alone" else "")
-            print(f"{label:34}" + "".join(f"{difference(ours.of(m), other.of(m)):>27}" for m in METRICS), flush=True)
+            print(f"{label:34}" + "".join(f"{difference(ours.of(m), other.of(m))!s:>27}" for m in METRICS), flush=True)
 
 
 def add(
@@ -423,16 +438,29 @@ def add(
         print(f"{contestant}, {form}, {place}: not all asked, left out", file=sys.stderr)
 
 
-def difference(ours: list[float], theirs: list[float]) -> str:
-    """The mean difference, paired by question, with its 95% bootstrap interval."""
+def stronger(by_form: dict[str, Scores]) -> tuple[str, Scores]:
+    return max(by_form.items(), key=lambda item: mean(item[1].of("MRR")))
+
+
+class Difference(NamedTuple):
+    """A mean difference, paired by question, and its 95% bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        clear = "*" if self.low > 0 or self.high < 0 else " "
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]{clear}"
+
+
+def difference(ours: list[float], theirs: list[float]) -> Difference:
     import numpy as np
 
     pairs = np.asarray(ours) - np.asarray(theirs)
     dice = np.random.default_rng(1)
     means = np.sort([pairs[dice.integers(0, len(pairs), len(pairs))].mean() for _ in range(SAMPLES)])
-    low, high = means[round(0.025 * SAMPLES) - 1], means[round(0.975 * SAMPLES) - 1]
-    clear = "*" if low > 0 or high < 0 else " "
-    return f"{pairs.mean():+.3f} [{low:+.3f}, {high:+.3f}]{clear}"
+    return Difference(pairs.mean(), means[round(0.025 * SAMPLES) - 1], means[round(0.975 * SAMPLES) - 1])
 
 
 if __name__ == "__main__":

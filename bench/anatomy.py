@@ -157,21 +157,18 @@ def copying() -> float:
     return best
 
 
-def table(found: list[Anatomy]) -> str:
-    """As Markdown: a row a part, a column a query."""
-    head = "| part | " + " | ".join(f"`{a.query}`" for a in found) + " |\n|---|" + "---|" * len(found) + "\n"
-    body = ""
+def table(found: list[Anatomy]) -> list[tuple[str, ...]]:
+    """A row a part, a column a query; the first row is the head."""
+    rows = [("part", *(a.query for a in found))]
     for name in (*PARTS, REST):
         cells = (a.parts[name] for a in found)
-        body += f"| {name} | " + " | ".join(
-            f"{ms:.1f}" + (f" (SQL {sql:.1f} in {count})" if count else "") for ms, sql, count in cells
-        ) + " |\n"  # fmt: skip
-    body += "| **whole** | " + " | ".join(f"**{a.whole:.1f}**" for a in found) + " |\n"
-    body += "| limit: the keyword call's statements, bare | " + " | ".join(f"{a.bare_keywords:.1f}" for a in found)
-    body += " |\n| limit: the vectors read once | " + " | ".join(
-        f"{a.vectors:.2f} ({a.bytes_compared / 1e6:.1f} MB)" for a in found
-    )
-    return head + body + " |"
+        rows.append(
+            (name, *(f"{ms:.1f}" + (f" (SQL {sql:.1f} in {count})" if count else "") for ms, sql, count in cells))
+        )
+    rows.append(("whole", *(f"{a.whole:.1f}" for a in found)))
+    rows.append(("limit: the keyword call's statements, bare", *(f"{a.bare_keywords:.1f}" for a in found)))
+    limits = (f"{a.vectors:.2f} ({a.bytes_compared / 1e6:.1f} MB)" for a in found)
+    return [*rows, ("limit: the vectors read once", *limits)]
 
 
 def main() -> None:
@@ -180,7 +177,8 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=15)
     options.add_argument("--home", type=Path, help="a home made by big_home.py")
     args = options.parse_args()
-    print(table(measure(args.home or big_home(args.messages), args.rounds)))
+    for row in table(measure(args.home or big_home(args.messages), args.rounds)):
+        print(" | ".join(row))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import against
 import anatomy
 import hybrid
 import loading
@@ -25,9 +26,21 @@ import throughput
 from common import Ranks
 
 import vectors
+from demo import hosts
 
 OUT = Path(__file__).resolve().parent / "report"
 MESSAGES = 200_000
+
+
+class Table(NamedTuple):
+    """What a figure stands for, row by row; the first row is its head."""
+
+    title: str
+    rows: list[tuple[str, ...]]
+
+    def __str__(self) -> str:
+        head, *body = ("| " + " | ".join(row) + " |" for row in self.rows)
+        return "\n".join((f"## {self.title}\n", head, "|" + "---|" * len(self.rows[0]), *body, ""))
 
 
 class Figure(NamedTuple):
@@ -47,21 +60,25 @@ def main() -> None:
     args = options.parse_args()
     OUT.mkdir(exist_ok=True)
     figures: list[Figure] = []
+    tables: list[str] = []
     began = time.monotonic()
     for part in (
         loaded(args.rounds), keyword(args.rounds), nearest(args.rounds), hybrid_call(args.rounds), indexing(),
-        growth(args.rounds), parts(args.rounds), found(args.folder) if args.folder else iter(()),
+        growth(args.rounds), parts(args.rounds), *((found(args.folder), ahead(args.folder)) if args.folder else ()),
     ):  # fmt: skip
         for one in part:
+            if isinstance(one, Table):
+                tables.append(str(one))
+                continue
             print(f"{'' if one.holds is None else 'holds ' if one.holds else 'SHORT '}{one.what}: {one.measured}")
             figures.append(one)
-    write(figures, time.monotonic() - began)
+    write(figures, tables, time.monotonic() - began)
 
 
 # --- the rows ---------------------------------------------------------------------------------------
 
 
-def loaded(rounds: int) -> Iterator[Figure]:
+def loaded(rounds: int) -> Iterator[Figure | Table]:
     for row in loading.measure(rounds):
         yield Figure(
             f"loading in Hermes {row.host}, beside an empty plugin with two tools", "1.3x",
@@ -70,7 +87,7 @@ def loaded(rounds: int) -> Iterator[Figure]:
         )  # fmt: skip
 
 
-def keyword(rounds: int) -> Iterator[Figure]:
+def keyword(rounds: int) -> Iterator[Figure | Table]:
     rows = list(speed.rows(speed.big_home(MESSAGES), rounds))
     for scope in (12, 200, 2000):
         some = [row for row in rows if row.scope == scope]
@@ -85,9 +102,15 @@ def keyword(rounds: int) -> Iterator[Figure]:
     cjk = max(row.whole for row in rows if row.scope == 2000 and "中文" in row.query)
     yield Figure("... Chinese, 2,000 conversations", "150 ms", f"{cjk:.0f} ms", cjk <= 150, "speed.py")
     picture_keyword(rows)
+    heads = ("conversations", "query", "hits", "bare ms", "whole ms", "ratio")
+    yield Table(
+        "Keyword call beside its own statements, 200,000 messages",
+        [heads, *((f"{r.scope:,}", r.query, str(r.hits), f"{r.bare:.1f}", f"{r.whole:.1f}", f"{r.whole / r.bare:.2f}")
+                  for r in rows)],
+    )  # fmt: skip
 
 
-def nearest(rounds: int) -> Iterator[Figure]:
+def nearest(rounds: int) -> Iterator[Figure | Table]:
     with tempfile.TemporaryDirectory(prefix="vectors-") as folder:
         report = vectors.measure(Path(folder), 100_000, 512, rounds)
     for row in report.queries:
@@ -98,6 +121,12 @@ def nearest(rounds: int) -> Iterator[Figure]:
                 f"{row.cold / row.bare:.2f}x",
                 row.store / row.bare <= 1.3, "vectors.py",
             )  # fmt: skip
+    heads = ("in scope", "nearest", "bare SQL ms", "store ms", "ratio", "first search ms", "numpy, nothing held ms")
+    yield Table(
+        f"Vector store beside bare SQL, {report.chunks:,} pieces of 512 dimensions",
+        [heads, *((f"{q.scope:,}", str(q.k), f"{q.bare:.1f}", f"{q.store:.1f}", f"{q.store / q.bare:.2f}",
+                   f"{q.cold:.1f}", f"{q.numpy:.1f}") for q in report.queries)],
+    )  # fmt: skip
     near = report.recall
     yield Figure("recall@10 of int8 against float32", "0.98", f"{near:.3f}", near >= 0.98, "vectors.py")
     yield Figure(
@@ -106,23 +135,29 @@ def nearest(rounds: int) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def hybrid_call(rounds: int) -> Iterator[Figure]:
+def hybrid_call(rounds: int) -> Iterator[Figure | Table]:
     rows = list(hybrid.measure(speed.big_home(MESSAGES), rounds))
     worst = max(row.ratio for row in rows)
     yield Figure(
         "hybrid call, 200 conversations of 200,000 messages, beside the sum of its legs", "1.15x",
         f"{worst:.2f}x at most ({', '.join(f'{row.hybrid:.0f}' for row in rows)} ms)", worst <= 1.15, "hybrid.py",
     )  # fmt: skip
+    heads = ("query", "keyword ms", "semantic ms", "hybrid ms", "hybrid / sum", "without the catch-up ms")
+    yield Table(
+        "Hybrid call, scope of 200 sessions among 200,000 messages",
+        [heads, *((r.query, f"{r.keyword:.1f}", f"{r.semantic:.1f}", f"{r.hybrid:.1f}", f"{r.ratio:.2f}",
+                   f"{r.off:.1f}") for r in rows)],
+    )  # fmt: skip
     over = statistics.median(row.hybrid - row.off for row in rows)
     yield Figure("nothing new to index, 200 conversations", "10 ms", f"{over:.1f} ms", over <= 10, "hybrid.py")
 
 
-def indexing() -> Iterator[Figure]:
+def indexing() -> Iterator[Figure | Table]:
     ratio = throughput.measure(speed.big_home(MESSAGES), 3)
     yield Figure("indexing beside the bare encoder", "0.85x", f"{ratio:.2f}x", ratio >= 0.85, "throughput.py")
 
 
-def growth(rounds: int) -> Iterator[Figure]:
+def growth(rounds: int) -> Iterator[Figure | Table]:
     calls = list(scale.calls(rounds))
     tenfold, most = (20_000, 200_000, 1.3), (200_000, 1_000_000, 2.0)
     for scope, (few, many, bar) in ((12, tenfold), (200, tenfold), (200, most)):
@@ -151,16 +186,23 @@ def growth(rounds: int) -> Iterator[Figure]:
         f"{whole.warm:.0f} ms, first search of a process {whole.cold:.0f}", None, "scale.py",
     )  # fmt: skip
     picture_growth(calls, stores)
-
-
-def parts(rounds: int) -> Iterator[Figure]:
-    found = anatomy.measure(speed.big_home(MESSAGES), rounds)
-    (OUT / "anatomy.md").write_text(
-        f"# One hybrid call, part by part\n\n200 conversations among 200,000 messages, ms (`anatomy.py`).\n\n"
-        f"{anatomy.table(found)}\n",
-        encoding="utf-8",
+    heads = ("conversations", "mode", "query", *(f"{n:,}" for n in scale.HOMES))
+    yield Table(
+        "The same call in homes of so many messages, ms",
+        [heads, *((f"{c.scope:,}", c.mode, c.query, *(f"{c.times[n]:.1f}" if n in c.times else "" for n in scale.HOMES))
+                  for c in calls)],
+    )  # fmt: skip
+    heads = ("in scope", "in the store", "warm ms", "first search of a process ms")
+    yield Table(
+        "Vectors compared in stores of so many pieces",
+        [heads, *((f"{s.scope:,}", f"{s.chunks:,}", f"{s.warm:.1f}", f"{s.cold:.1f}") for s in stores)],
     )
+
+
+def parts(rounds: int) -> Iterator[Figure | Table]:
+    found = anatomy.measure(speed.big_home(MESSAGES), rounds)
     picture_anatomy(found)
+    yield Table("One hybrid call, part by part, ms", anatomy.table(found))
     for one in found:
         yield Figure(
             f"one hybrid call taken apart: {one.query}", "", f"{one.whole:.0f} ms; bare statements of its keyword leg "
@@ -178,7 +220,7 @@ BARS = {
 NAMES = ("any@1", "any@5", "any@10", "MRR")
 
 
-def found(folder: Path) -> Iterator[Figure]:
+def found(folder: Path) -> Iterator[Figure | Table]:
     ranks: dict[str, dict[str, list[int | None]]] = {}
     for one in sorted(path for path in folder.iterdir() if (path / "queries.jsonl").exists()):
         for mode in ("keyword", "semantic", "hybrid"):
@@ -189,11 +231,11 @@ def found(folder: Path) -> Iterator[Figure]:
     for name, (mode, bars) in BARS.items():
         if name in ranks:
             at = Ranks(ranks[name][mode])
-            reached = (at.any_at(1), at.any_at(5), at.any_at(10), at.mrr())
+            reached = figures_of(at)
             yield Figure(
                 f"{name}, {len(at.of)} queries, {mode}",
                 ", ".join(f"{n} {bar:.2f}" for n, bar in zip(NAMES, bars, strict=True) if bar is not None),
-                "/".join(f"{value:.3f}" for value in reached),
+                at_a_glance(at),
                 all(bar is None or round(value, 3) >= bar for value, bar in zip(reached, bars, strict=True)),
                 "quality.py",
             )
@@ -203,12 +245,50 @@ def found(folder: Path) -> Iterator[Figure]:
             "paraphrases among 1,600 others, hybrid any@5 beside semantic", "0.85x",
             f"{both / max(meant, 1e-9):.2f}x ({both:.3f} and {meant:.3f})", both >= 0.85 * meant, "quality.py",
         )  # fmt: skip
+    modes = ("keyword", "semantic", "hybrid")
+    yield Table(
+        "Found: any@1/5/10/MRR on a page of 20",
+        [("set", "queries", *modes),
+         *((name, str(len(by_mode["hybrid"])), *(at_a_glance(Ranks(by_mode[mode])) for mode in modes))
+           for name, by_mode in ranks.items())],
+    )  # fmt: skip
     for name, by_mode in ranks.items():
         if not name.startswith("bilingual") and ("pooled" in name or name.endswith("message")):
             level = [quality.difference(by_mode, k) for k in (5, 10)]
             yield Figure(
                 f"{name}: hybrid minus its better leg, any@5 and any@10", "not below 0 beyond noise",
                 ", ".join(level), all(float(d.split(",")[1].strip(" ]")) >= 0 for d in level), "quality.py",
+            )  # fmt: skip
+
+
+def figures_of(ranks: Ranks) -> tuple[float, ...]:
+    return ranks.any_at(1), ranks.any_at(5), ranks.any_at(10), ranks.mrr()
+
+
+def at_a_glance(ranks: Ranks) -> str:
+    return "/".join(f"{value:.3f}" for value in figures_of(ranks))
+
+
+def ahead(folder: Path) -> Iterator[Figure | Table]:
+    """Beside the history search of Hermes itself, asked in each host in its stronger form (see against.py)."""
+    folders = sorted(path for path in folder.iterdir() if (path / "queries.jsonl").exists())
+    for one in folders:
+        against.ask_plugin(one, None)
+        for host in hosts.HOSTS:
+            against.ask_core(host, one, None)
+    for name, parts in against.grouped(folders, None).items():
+        ours, theirs = against.score_plugin(parts), against.score_others(parts, hosts.HOSTS, ())
+        assert ours is not None
+        for place in dict.fromkeys(place for _, place in theirs):
+            some = {f"{host}, {form}": scores for (host, at), by_form in theirs.items() if at == place
+                    for form, scores in by_form.items()}  # fmt: skip
+            strongest, other = against.stronger(some)
+            gains = [against.difference(ours.of(metric), other.of(metric)) for metric in against.METRICS]
+            alone = ", which is given the project" if place == "alone" else ""
+            yield Figure(
+                f"{name}: hybrid minus Hermes' own search{alone} ({strongest})", "ahead beyond noise",
+                "; ".join(f"{m} {gain}".strip(" *") for m, gain in zip(against.METRICS, gains, strict=True)),
+                all(gain.low > 0 for gain in gains), "against.py",
             )  # fmt: skip
 
 
@@ -281,7 +361,7 @@ def save(figure: Any, name: str) -> None:
     plt.close(figure)
 
 
-def write(figures: Sequence[Figure], seconds: float) -> None:
+def write(figures: Sequence[Figure], tables: Sequence[str], seconds: float) -> None:
     said = {None: "", True: "yes", False: "**no**"}
     rows = "\n".join(f"| {f.what} | {f.bar} | {f.measured} | {said[f.holds]} | `{f.command}` |" for f in figures)
     short, all_ = (sum(f.holds in some for f in figures) for some in ((False,), (False, True)))
@@ -302,9 +382,8 @@ SQLite {sqlite3.sqlite_version}. Times are medians of one run, warm; read ratios
 
 ![where the time of one hybrid call goes](anatomy.png)
 
-The same as numbers: [anatomy.md](anatomy.md).
 """
-    (OUT / "README.md").write_text(text, encoding="utf-8")
+    (OUT / "README.md").write_text("\n".join((text, *tables)), encoding="utf-8")
 
 
 if __name__ == "__main__":
