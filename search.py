@@ -406,11 +406,12 @@ def _positions(
 ) -> dict[int, tuple[str, int]]:
     """Where each message stands: its conversation, and its place among what was said there.
 
-    Nobody asks for the place of a message that is alone of its conversation, so it is not looked up.
+    A place is only asked for beside a message that holds the words, so the others are not looked up.
     """
     lineages = scope.everywhere.lineages
     roots = {row_id: lineages.root(hit.message.session_id) for row_id, hit in hits.items()}
-    crowded = [root for root, count in Counter(roots.values()).items() if count > 1]
+    worded = {roots[row_id] for row_id, hit in hits.items() if hit.score > 0}
+    crowded = [root for root, count in Counter(roots.values()).items() if count > 1 and root in worded]
     counts: dict[str, int] = {}
     positions: dict[int, tuple[str, int]] = {}
     members = sorted(m for root in crowded for m in lineages.members(root))
