@@ -1,6 +1,6 @@
 """The plugin beside what people would use instead: Hermes' own history search, and two peers from PyPI.
 
-    python bench/against.py EVAL_FOLDER [--sets locomo,cjk] [--hosts 0.19,0.22] [--peers agentsview] [--half odd|even]
+    python bench/against.py EVAL_FOLDER [--sets locomo,cjk] [--hosts 0.19,0.22] [--peers agentsview] [--every 8]
 
 Every contestant gets the same conversations and the same questions; its pages are kept in the cache folder and the
 tables are made from them, so that a second run only asks what is new (the plugin itself after any change to it).
@@ -92,10 +92,8 @@ class Case:
     whole: bool = False
 
 
-def cases(folder: Path, half: str | None) -> list[Case]:
-    queries = lines(folder / "queries.jsonl")
-    if half:
-        queries = queries[half == "odd" :: 2]
+def cases(folder: Path, every: int) -> list[Case]:
+    queries = lines(folder / "queries.jsonl")[::every]
     if not folder.name.startswith("realmem"):
         return [Case(f"{folder.name}, by {unit}", folder, queries, unit) for unit in ("message", "conversation")]
     same = [{**q, "gold_sessions": q["gold_same_project"]} for q in queries if q["gold_same_project"]]
@@ -151,8 +149,8 @@ def plugin() -> str:
     return f"plugin-{hashlib.sha256(code).hexdigest()[:12]}"
 
 
-def ask_plugin(folder: Path, half: str | None) -> None:
-    for case in cases(folder, half):
+def ask_plugin(folder: Path, every: int) -> None:
+    for case in cases(folder, every):
         where = "whole" if case.whole else "project"
         asks = [{**q, "id": f"{where} {q['id']}"} for q in case.queries]
 
@@ -179,9 +177,9 @@ def ask_plugin(folder: Path, half: str | None) -> None:
         kept(plugin(), folder, asks, answer)
 
 
-def ask_core(host: hosts.Host, folder: Path, half: str | None) -> None:
+def ask_core(host: hosts.Host, folder: Path, every: int) -> None:
     asks = []
-    for query in unique(folder, half):
+    for query in unique(folder, every):
         for form, text in (("asked", query["query"]), ("words", " OR ".join(content_words(query["query"])))):
             for only in (None, query["project"]):
                 where = "alone" if only else "all"
@@ -197,9 +195,9 @@ def ask_core(host: hosts.Host, folder: Path, half: str | None) -> None:
     kept(f"hermes-{host.name}", folder, asks, answer)
 
 
-def ask_agentsview(folder: Path, half: str | None) -> None:
+def ask_agentsview(folder: Path, every: int) -> None:
     asks = []
-    for query in unique(folder, half):
+    for query in unique(folder, every):
         words = " ".join(content_words(query["query"]))
         for mode, form, text in (
             ("fts", "asked", query["query"]), ("fts", "words", words), ("terms", "words", words),
@@ -216,9 +214,9 @@ def ask_agentsview(folder: Path, half: str | None) -> None:
     kept("agentsview", folder, asks, answer)
 
 
-def ask_mnemosyne(folder: Path, half: str | None) -> None:
+def ask_mnemosyne(folder: Path, every: int) -> None:
     asks = []
-    for query in unique(folder, half):
+    for query in unique(folder, every):
         words = " ".join(content_words(query["query"]))
         forms = {"asked": query["query"], "words": words, "meaning-asked": query["query"], "meaning-words": words}
         asks += [
@@ -234,8 +232,8 @@ def ask_mnemosyne(folder: Path, half: str | None) -> None:
     kept("mnemosyne", folder, asks, answer)
 
 
-def unique(folder: Path, half: str | None) -> list[dict[str, Any]]:
-    return list({q["id"]: q for case in cases(folder, half) for q in case.queries}.values())
+def unique(folder: Path, every: int) -> list[dict[str, Any]]:
+    return list({q["id"]: q for case in cases(folder, every) for q in case.queries}.values())
 
 
 def run(
@@ -357,7 +355,7 @@ def main() -> None:
     options.add_argument("--sets", default="", help="only sets whose names begin so")
     options.add_argument("--hosts", default="0.19,0.20,0.22")
     options.add_argument("--peers", default="agentsview,mnemosyne")
-    options.add_argument("--half", choices=("odd", "even"), help="only these queries of each set")
+    options.add_argument("--every", type=int, default=1, help="ask every so-manieth query of each set only")
     options.add_argument("--tables", action="store_true", help="ask nothing: tables of what the cache holds")
     args = options.parse_args()
     starts = tuple(s for s in args.sets.split(",") if s) or ("",)
@@ -366,20 +364,20 @@ def main() -> None:
     peers = {"agentsview": ask_agentsview, "mnemosyne": ask_mnemosyne}
     named = [p for p in args.peers.split(",") if p]
     for folder in () if args.tables else folders:
-        ask_plugin(folder, args.half)
+        ask_plugin(folder, args.every)
         for host in wanted:
-            ask_core(host, folder, args.half)
+            ask_core(host, folder, args.every)
         for peer in named:
-            peers[peer](folder, args.half)
-    for name, parts in grouped(folders, args.half).items():
+            peers[peer](folder, args.every)
+    for name, parts in grouped(folders, args.every).items():
         table(name, parts, wanted, named)
 
 
-def grouped(folders: Iterable[Path], half: str | None) -> dict[str, list[Case]]:
+def grouped(folders: Iterable[Path], every: int) -> dict[str, list[Case]]:
     """The parts of each case: RealMem's users are asked one by one and counted as one set."""
     parts: dict[str, list[Case]] = {}
     for folder in folders:
-        for case in cases(folder, half):
+        for case in cases(folder, every):
             parts.setdefault(case.name, []).append(case)
     return parts
 

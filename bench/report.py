@@ -273,10 +273,10 @@ def ahead(folder: Path) -> Iterator[Figure | Table]:
     """Beside the history search of Hermes itself, asked in each host in its stronger form (see against.py)."""
     folders = sorted(path for path in folder.iterdir() if (path / "queries.jsonl").exists())
     for one in folders:
-        against.ask_plugin(one, None)
+        against.ask_plugin(one, 1)
         for host in hosts.HOSTS:
-            against.ask_core(host, one, None)
-    for name, parts in against.grouped(folders, None).items():
+            against.ask_core(host, one, 1)
+    for name, parts in against.grouped(folders, 1).items():
         ours, theirs = against.score_plugin(parts), against.score_others(parts, hosts.HOSTS, ())
         assert ours is not None
         for place in dict.fromkeys(place for _, place in theirs):
