@@ -319,12 +319,10 @@ def relatives(everywhere: Everywhere, root: str) -> list[str]:
 def stamps(state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
     """For each conversation what changes when its rows do: how many are live and not, and the newest."""
     members = {root: everywhere.lineages.members(root) for root in roots}
-    counts: dict[str, list[tuple[int, int, int]]] = {}
-    for session_id, active, count, newest in state.counts([m for ms in members.values() for m in ms]):
-        counts.setdefault(session_id, []).append((active, count, newest))
+    counts = state.counts([m for ms in members.values() for m in ms])
     found = {}
     for root, rows in members.items():
-        told = [(m, sorted(counts[m])) for m in rows if m in counts]
+        told = [(m, counts[m]) for m in rows if m in counts]
         found[root] = hashlib.blake2b(json.dumps(told).encode(), digest_size=12).hexdigest()
     return found
 

@@ -290,12 +290,16 @@ class State:
             WHERE m.role IN ('user', 'assistant') AND {self.live_or_compacted()} ORDER BY m.id"""
         return [(row[0], row[1]) for row in self.rows(sql, (_json_list(session_ids),))]
 
-    def counts(self, session_ids: Sequence[str]) -> list[tuple[str, int, int, int]]:
-        """(session, active, rows, newest id) of these sessions, from the index alone where it covers it."""
+    def counts(self, session_ids: Sequence[str]) -> dict[str, str]:
+        """Of each of these sessions that has rows, as a text: how many, how many live, the newest live and other id.
+
+        From the index alone where it covers it, and a session at a time: GROUP BY would sort every row.
+        """
         active = "m.active" if "active" in self.columns.messages else "1"
-        sql = f"""SELECT m.session_id, {active}, count(*), max(m.id) FROM json_each(?) j
-            CROSS JOIN messages m ON m.session_id = j.value GROUP BY 1, 2"""
-        return [(row[0], row[1] or 0, row[2], row[3]) for row in self.rows(sql, (_json_list(session_ids),))]
+        sql = f"""SELECT j.value, (SELECT count(*) || ' ' || sum(coalesce({active}, 0))
+                || ' ' || max(iif({active}, m.id, 0)) || ' ' || max(iif({active}, 0, m.id))
+                FROM messages m WHERE m.session_id = j.value) FROM json_each(?) j"""
+        return {session_id: told for session_id, told in self.rows(sql, (_json_list(session_ids),)) if told}
 
     def said_counts(self, session_ids: Sequence[str]) -> list[tuple[str, int]]:
         """(session, messages) of what user and assistant said in these sessions, rewound rows left out."""

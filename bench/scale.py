@@ -83,10 +83,9 @@ def stores(chunks: int, rounds: int, folder: Path) -> Iterator[Nearest]:
             cold[scope, size] = lambda store=store, fp=fp, some=some: (  # type: ignore[misc]
                 store._held.clear(), store.nearest(fp, some, query, 200)
             )  # fmt: skip
-    warmed = {}
-    for key, call in warm.items():  # one after the other: they share the room in memory
-        call()
-        warmed[key] = statistics.median(timed(call) for _ in range(rounds))
+    warmed: dict[tuple[int, int], float] = {}
+    for scope in sizes[chunks]:  # the scopes of one store share its room in memory
+        warmed |= alternate({key: call for key, call in warm.items() if key[0] == scope}, rounds)
     chilled = alternate(cold, max(3, rounds // 3))
     for scope, size in warm:
         yield Nearest(scope, size, warmed[scope, size], chilled[scope, size])

@@ -784,6 +784,34 @@ def test_of_a_long_message_the_beginning_is_read_and_any_place_on_demand(tmp_pat
     assert piece.endswith(" …")
 
 
+CHANGES = {
+    "a row more": "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('a', 'user', 'new', 9)",
+    "a row less": "DELETE FROM messages WHERE id = 2",
+    "the newest gone": "DELETE FROM messages WHERE id = 4",
+    "one rewound": "UPDATE messages SET active = 0 WHERE id = 2",
+    "the newest rewound": "UPDATE messages SET active = 0 WHERE id = 4",
+    "one taken back": "UPDATE messages SET active = 1 WHERE id = 1",
+    "all rewound": "UPDATE messages SET active = 0",
+    "one rewound for another": "UPDATE messages SET active = 2 - id WHERE id IN (1, 2)",
+    "all gone": "DELETE FROM messages",
+}
+
+
+@pytest.mark.parametrize("layout", small.SCHEMA)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_a_sessions_rows_come_to_changes_when_they_do(tmp_path: Path, layout: str, change: str) -> None:
+    home = small.SmallHome(tmp_path, layout)
+    home.session("a")
+    for n in range(4):
+        home.say("a", f"message {n}", active=int(n > 0))
+    with State(tmp_path) as state:
+        before = state.counts(["a", "none"])
+    assert list(before) == ["a"]
+    home.script(change)
+    with State(tmp_path) as state:
+        assert state.counts(["a", "none"]) != before
+
+
 def test_an_excerpt_of_nothing_is_nothing(tmp_path: Path) -> None:
     home = made(tmp_path)
     empty = home.say("a", None)
