@@ -234,7 +234,6 @@ def run(args: Mapping[str, Any], say: Say) -> int:
         print(say("interrupted"), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ANSWERED
     except RecallError as error:
         return _refused(error, args)
@@ -249,11 +248,15 @@ def run(args: Mapping[str, Any], say: Say) -> int:
 
 
 def _print(told: Told, *, as_json: bool) -> None:
-    if as_json:  # a transcript's budget is counted on exactly this form
-        print(json.dumps(told.json, ensure_ascii=False, indent=None if told.compact else 1))
-    else:
-        print("\n".join(told.lines))
-    sys.stdout.flush()
+    try:
+        if as_json:  # a transcript's budget is counted on exactly this form
+            print(json.dumps(told.json, ensure_ascii=False, indent=None if told.compact else 1))
+        else:
+            print("\n".join(told.lines))
+        sys.stdout.flush()
+    except OSError:  # Python tries what is left again at its end, and Python 3.14 ends with 120 for it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _refused(error: RecallError, args: Mapping[str, Any]) -> int:

@@ -317,7 +317,7 @@ def relatives(everywhere: Everywhere, root: str) -> list[str]:
 
 
 def stamps(state: State, everywhere: Everywhere, roots: Sequence[str]) -> dict[str, str]:
-    """For each conversation what changes when its rows do: how many are live and not, and the newest."""
+    """For each conversation what changes when its rows do: how many, which, and which of them live."""
     members = {root: everywhere.lineages.members(root) for root in roots}
     counts = state.counts([m for ms in members.values() for m in ms])
     found = {}

@@ -291,13 +291,12 @@ class State:
         return [(row[0], row[1]) for row in self.rows(sql, (_json_list(session_ids),))]
 
     def counts(self, session_ids: Sequence[str]) -> dict[str, str]:
-        """Of each of these sessions that has rows, as a text: how many, how many live, the newest live and other id.
+        """Of each of these sessions that has rows, as a text: how many, and the sum of their ids, live ones twice.
 
         From the index alone where it covers it, and a session at a time: GROUP BY would sort every row.
         """
         active = "m.active" if "active" in self.columns.messages else "1"
-        sql = f"""SELECT j.value, (SELECT count(*) || ' ' || sum(coalesce({active}, 0))
-                || ' ' || max(iif({active}, m.id, 0)) || ' ' || max(iif({active}, 0, m.id))
+        sql = f"""SELECT j.value, (SELECT count(*) || ' ' || sum(m.id * (coalesce({active}, 0) + 1))
                 FROM messages m WHERE m.session_id = j.value) FROM json_each(?) j"""
         return {session_id: told for session_id, told in self.rows(sql, (_json_list(session_ids),)) if told}
 

@@ -480,10 +480,13 @@ def test_a_pipe_that_was_closed_is_no_fault(home: small.SmallHome, repo_root: Pa
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
-def test_a_disk_that_is_full_is_told_in_one_sentence(home: small.SmallHome, repo_root: Path) -> None:
+@pytest.mark.parametrize("arguments", [("sessions",), ("sessions", "--json")], ids=" ".join)
+def test_a_disk_that_is_full_is_told_in_one_sentence(
+    home: small.SmallHome, repo_root: Path, arguments: tuple[str, ...]
+) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            program(repo_root, "sessions"), stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False
+            program(repo_root, *arguments), stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False
         )
     assert (done.returncode, done.stderr) == (1, f"This failed: {os.strerror(errno.ENOSPC)}.\n")
 

@@ -794,6 +794,7 @@ CHANGES = {
     "all rewound": "UPDATE messages SET active = 0",
     "one rewound for another": "UPDATE messages SET active = 2 - id WHERE id IN (1, 2)",
     "all gone": "DELETE FROM messages",
+    "all of unknown state": "UPDATE messages SET active = NULL",
 }
 
 
@@ -801,6 +802,9 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_a_sessions_rows_come_to_changes_when_they_do(tmp_path: Path, layout: str, change: str) -> None:
     home = small.SmallHome(tmp_path, layout)
+    # A host in the middle of a migration has rows of which it does not say yet whether they are live.
+    schema = "UPDATE sqlite_master SET sql = replace(sql, 'active INTEGER NOT NULL', 'active INTEGER')"
+    home.script(f"PRAGMA writable_schema = ON; {schema}; PRAGMA writable_schema = RESET;")
     home.session("a")
     for n in range(4):
         home.say("a", f"message {n}", active=int(n > 0))
@@ -809,7 +813,9 @@ def test_what_a_sessions_rows_come_to_changes_when_they_do(tmp_path: Path, layou
     assert list(before) == ["a"]
     home.script(change)
     with State(tmp_path) as state:
-        assert state.counts(["a", "none"]) != before
+        after = state.counts(["a", "none"])
+    assert after != before
+    assert list(after) == ([] if change == CHANGES["all gone"] else ["a"])
 
 
 def test_an_excerpt_of_nothing_is_nothing(tmp_path: Path) -> None:
