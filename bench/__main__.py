@@ -3,7 +3,7 @@
 Writes bench/report/ (README.md and the pictures). Needs Python 3.11 or newer and git: the tools are installed once,
 into the cache folder, where also the homes are kept that are measured. EVAL_FOLDER holds the evaluation sets (see
 quality.py); without it the rows of quality are left out. The first run builds homes of up to a million messages and
-embeds parts of them: about an hour; later ones take half of that. Leave the machine alone meanwhile.
+embeds parts of them: about an hour; later ones take some 25 minutes. Leave the machine alone meanwhile.
 """
 
 from __future__ import annotations
