@@ -78,8 +78,12 @@ def of_the_host(home: Path) -> dict[str, bytes | None]:
 def ask(home: Path, query: str = "heron", *, caller: str = "caller", **args: Any) -> Answer:
     """The answer to a question; whatever it is, it is sound and tells nothing of another project."""
     with turn(home):
-        text = plugin.handle_search({"query": query, "limit": 20, **args}, session_id=caller)
-    answer = checked(text)
+        return ask_in_turn(query, caller=caller, **args)
+
+
+def ask_in_turn(query: str = "heron", *, caller: str = "caller", **args: Any) -> Answer:
+    """The same in a turn that is open: it is of the environment, which the threads of a test share."""
+    answer = checked(plugin.handle_search({"query": query, "limit": 20, **args}, session_id=caller))
     assert not homes.mentions(answer, FOREIGN)
     return answer
 

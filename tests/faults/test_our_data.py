@@ -35,6 +35,7 @@ from tests.faults.damage import (  # noqa: E402
     Copies,
     ask,
     ask_and_compare,
+    ask_in_turn,
     folder_of_nobody,
     fresh,
     hits,
@@ -43,7 +44,7 @@ from tests.faults.damage import (  # noqa: E402
     spoken,
     told,
 )
-from tests.faults.tools import LONG, checked, moved  # noqa: E402
+from tests.faults.tools import LONG, checked, moved, turn  # noqa: E402
 from tests.probes.index_worker import MadeUp, everywhere  # noqa: E402
 from tests.small import Answer, SmallHome  # noqa: E402
 
@@ -516,16 +517,17 @@ def test_sixteen_threads_that_ask_at_once_are_all_answered(tmp_path: Path) -> No
         start.wait(60)
         for mode in ("hybrid", "semantic", "keyword", "hybrid"):
             try:
-                answers.append(ask(home, mode=mode))
+                answers.append(ask_in_turn(mode=mode))
                 is_sound(answers[-1])
             except BaseException as error:
                 failed.append(repr(error))
 
     threads = [threading.Thread(target=work) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with turn(home):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert failed == []
     assert len(answers) == 64
     assert len(semantic._stores) == 1
