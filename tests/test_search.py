@@ -1008,6 +1008,21 @@ def test_of_a_huge_message_the_word_is_shown_that_it_holds_of_several(home: smal
     assert "giraffe" in hit["snippet"]
 
 
+def test_what_stands_beside_in_a_conversation_counts_whatever_was_written_in_between(home: small.SmallHome) -> None:
+    """Places are counted within a conversation; the ids of its rows say nothing."""
+    for name in ("apart", "beside", "another"):
+        home.session(name)
+    home.say("apart", "zebra coral")
+    for n in range(4):
+        home.say("apart", f"filler {n}")
+    home.say("apart", "zebra amber")
+    home.say("beside", "zebra olive")
+    for n in range(4):
+        home.say("another", f"filler {n}")
+    home.say("beside", "zebra khaki")
+    assert home.ask("zebra")["results"][0]["session_id"] == "beside"
+
+
 @pytest.mark.parametrize("several_parts", [False, True])
 @pytest.mark.parametrize("marker", ["--- Attached Context ---\n", "--- Context Warnings ---\n"])
 @pytest.mark.parametrize("at", [1_000, MAX_CONTENT - 10, MAX_CONTENT + 50, 3 * MAX_CONTENT])
