@@ -39,9 +39,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from common import ROOT, evaluation_home, lines, load
+from common import ROOT, Difference, evaluation_home, evaluation_sets, lines, load
 from quality import Quiet, asked, index
 
 from demo import hosts
@@ -359,7 +359,7 @@ def main() -> None:
     options.add_argument("--tables", action="store_true", help="ask nothing: tables of what the cache holds")
     args = options.parse_args()
     starts = tuple(s for s in args.sets.split(",") if s) or ("",)
-    folders = [p for p in sorted(args.folder.iterdir()) if (p / "queries.jsonl").exists() and p.name.startswith(starts)]
+    folders = [p for p in evaluation_sets(args.folder) if p.name.startswith(starts)]
     wanted = [h for h in hosts.HOSTS if h.name in args.hosts.split(",")]
     peers = {"agentsview": ask_agentsview, "mnemosyne": ask_mnemosyne}
     named = [p for p in args.peers.split(",") if p]
@@ -424,7 +424,9 @@ def table(name: str, parts: list[Case], wanted: list[hosts.Host], peers: list[st
         for (contestant, place), by_form in rows.items():
             form, other = stronger(by_form)
             label = f"{contestant}, {form}" + (", alone" if place == "alone" else "")
-            print(f"{label:34}" + "".join(f"{difference(ours.of(m), other.of(m))!s:>27}" for m in METRICS), flush=True)
+            gains = [difference(ours.of(m), other.of(m)) for m in METRICS]
+            marked = (f"{gain}{'*' if gain.low > 0 or gain.high < 0 else ' '}" for gain in gains)
+            print(f"{label:34}" + "".join(f"{gain:>27}" for gain in marked), flush=True)
 
 
 def add(
@@ -438,18 +440,6 @@ def add(
 
 def stronger(by_form: dict[str, Scores]) -> tuple[str, Scores]:
     return max(by_form.items(), key=lambda item: mean(item[1].of("MRR")))
-
-
-class Difference(NamedTuple):
-    """A mean difference, paired by question, and its 95% bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        clear = "*" if self.low > 0 or self.high < 0 else " "
-        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]{clear}"
 
 
 def difference(ours: list[float], theirs: list[float]) -> Difference:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -64,6 +64,22 @@ def lines(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
+def evaluation_sets(folder: Path) -> list[Path]:
+    """The folders of the sets in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if (path / "queries.jsonl").exists())
+
+
+class Difference(NamedTuple):
+    """A mean difference, paired by question, and its 95% bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """For each query the rank (from 1) of the first right unit, None when it is not on the page."""
@@ -76,5 +92,9 @@ class Ranks:
     def mrr(self) -> float:
         return sum(1 / r for r in self.of if r) / max(1, len(self.of))
 
-    def row(self) -> str:
-        return f"{self.any_at(1):.3f} {self.any_at(5):.3f} {self.any_at(10):.3f} {self.mrr():.3f}"
+    def figures(self) -> tuple[float, ...]:
+        """any@1, any@5, any@10 and MRR."""
+        return self.any_at(1), self.any_at(5), self.any_at(10), self.mrr()
+
+    def row(self, between: str = " ") -> str:
+        return between.join(f"{value:.3f}" for value in self.figures())

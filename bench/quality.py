@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from common import Ranks, evaluation_home, lines, load
+from common import Difference, Ranks, evaluation_home, evaluation_sets, lines, load
 
 
 def main() -> None:
@@ -33,8 +33,7 @@ def main() -> None:
     options.add_argument("--half", choices=("odd", "even"), help="only these queries of each set")
     args = options.parse_args()
     wanted = [s for s in args.sets.split(",") if s]
-    sets = [p for p in sorted(args.folder.iterdir()) if (p / "queries.jsonl").exists()]
-    sets = [p for p in sets if not wanted or any(p.name.startswith(w) for w in wanted)]
+    sets = [p for p in evaluation_sets(args.folder) if not wanted or any(p.name.startswith(w) for w in wanted)]
     found: dict[str, dict[str, list[int | None]]] = {}
     print(f"{'set':42} {'mode':8} queries any@1 any@5 any@10 MRR   ms/query")
     for folder in sets:
@@ -54,13 +53,13 @@ def main() -> None:
             print(f"{name:42} {difference(by_mode, 5)}  {difference(by_mode, 10)}")
 
 
-def difference(by_mode: dict[str, list[int | None]], k: int) -> str:
+def difference(by_mode: dict[str, list[int | None]], k: int) -> Difference:
     """Hybrid minus the better leg at any@k, paired by query, with its 95% bootstrap interval."""
     leg = max(("keyword", "semantic"), key=lambda mode: Ranks(by_mode[mode]).any_at(k))
     pairs = [(hit(h, k) - hit(o, k)) for h, o in zip(by_mode["hybrid"], by_mode[leg], strict=True)]
     dice = random.Random(1)
     means = sorted(mean(dice.choices(pairs, k=len(pairs))) for _ in range(2_000))
-    return f"{mean(pairs):+.3f} [{means[49]:+.3f}, {means[1949]:+.3f}]"
+    return Difference(mean(pairs), means[49], means[1949])
 
 
 def hit(rank: int | None, k: int) -> int:

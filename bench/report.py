@@ -23,7 +23,7 @@ import quality
 import scale
 import speed
 import throughput
-from common import Ranks
+from common import Ranks, evaluation_sets
 
 import vectors
 from demo import hosts
@@ -222,7 +222,7 @@ NAMES = ("any@1", "any@5", "any@10", "MRR")
 
 def found(folder: Path) -> Iterator[Figure | Table]:
     ranks: dict[str, dict[str, list[int | None]]] = {}
-    for one in sorted(path for path in folder.iterdir() if (path / "queries.jsonl").exists()):
+    for one in evaluation_sets(folder):
         for mode in ("keyword", "semantic", "hybrid"):
             for name, found, _ in quality.measure(one, mode):
                 if name.startswith("realmem"):
@@ -231,11 +231,11 @@ def found(folder: Path) -> Iterator[Figure | Table]:
     for name, (mode, bars) in BARS.items():
         if name in ranks:
             at = Ranks(ranks[name][mode])
-            reached = figures_of(at)
+            reached = at.figures()
             yield Figure(
                 f"{name}, {len(at.of)} queries, {mode}",
                 ", ".join(f"{n} {bar:.2f}" for n, bar in zip(NAMES, bars, strict=True) if bar is not None),
-                at_a_glance(at),
+                at.row("/"),
                 all(bar is None or round(value, 3) >= bar for value, bar in zip(reached, bars, strict=True)),
                 "quality.py",
             )
@@ -249,7 +249,7 @@ def found(folder: Path) -> Iterator[Figure | Table]:
     yield Table(
         "Found: any@1/5/10/MRR on a page of 20",
         [("set", "queries", *modes),
-         *((name, str(len(by_mode["hybrid"])), *(at_a_glance(Ranks(by_mode[mode])) for mode in modes))
+         *((name, str(len(by_mode["hybrid"])), *(Ranks(by_mode[mode]).row("/") for mode in modes))
            for name, by_mode in ranks.items())],
     )  # fmt: skip
     for name, by_mode in ranks.items():
@@ -257,21 +257,13 @@ def found(folder: Path) -> Iterator[Figure | Table]:
             level = [quality.difference(by_mode, k) for k in (5, 10)]
             yield Figure(
                 f"{name}: hybrid minus its better leg, any@5 and any@10", "not below 0 beyond noise",
-                ", ".join(level), all(float(d.split(",")[1].strip(" ]")) >= 0 for d in level), "quality.py",
+                ", ".join(map(str, level)), all(round(d.high, 3) >= 0 for d in level), "quality.py",
             )  # fmt: skip
-
-
-def figures_of(ranks: Ranks) -> tuple[float, ...]:
-    return ranks.any_at(1), ranks.any_at(5), ranks.any_at(10), ranks.mrr()
-
-
-def at_a_glance(ranks: Ranks) -> str:
-    return "/".join(f"{value:.3f}" for value in figures_of(ranks))
 
 
 def ahead(folder: Path) -> Iterator[Figure | Table]:
     """Beside the history search of Hermes itself, asked in each host in its stronger form (see against.py)."""
-    folders = sorted(path for path in folder.iterdir() if (path / "queries.jsonl").exists())
+    folders = evaluation_sets(folder)
     for one in folders:
         against.ask_plugin(one, 1)
         for host in hosts.HOSTS:
@@ -287,7 +279,7 @@ def ahead(folder: Path) -> Iterator[Figure | Table]:
             alone = ", which is given the project" if place == "alone" else ""
             yield Figure(
                 f"{name}: hybrid minus Hermes' own search{alone} ({strongest})", "ahead beyond noise",
-                "; ".join(f"{m} {gain}".strip(" *") for m, gain in zip(against.METRICS, gains, strict=True)),
+                "; ".join(f"{m} {gain}" for m, gain in zip(against.METRICS, gains, strict=True)),
                 all(gain.low > 0 for gain in gains), "against.py",
             )  # fmt: skip
 
