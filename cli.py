@@ -248,12 +248,15 @@ def run(args: Mapping[str, Any], say: Say) -> int:
 
 
 def _print(told: Told, *, as_json: bool) -> None:
+    if as_json:  # a transcript's budget is counted on exactly this form
+        _write(json.dumps(told.json, ensure_ascii=False, indent=None if told.compact else 1))
+    else:
+        _write("\n".join(told.lines))
+
+
+def _write(answer: str) -> None:
     try:
-        if as_json:  # a transcript's budget is counted on exactly this form
-            print(json.dumps(told.json, ensure_ascii=False, indent=None if told.compact else 1))
-        else:
-            print("\n".join(told.lines))
-        sys.stdout.flush()
+        print(answer, flush=True)
     except OSError:  # Python tries what is left again at its end, and Python 3.14 ends with 120 for it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
@@ -269,7 +272,8 @@ def _refused(error: RecallError, args: Mapping[str, Any]) -> int:
         print("  " + "  ".join(str(v) for v in candidate.values() if v), file=sys.stderr)
     if args["json"]:
         document = {"success": False, "error": error.code, "message": one_line(error.message, 600), **extra}
-        print(json.dumps(document, ensure_ascii=False, indent=1))
+        with contextlib.suppress(OSError):  # it is said already, on the other stream
+            _write(json.dumps(document, ensure_ascii=False, indent=1))
     return WRONG if isinstance(error, WRONGLY_ASKED) else FAILED
 
 

@@ -491,6 +491,18 @@ def test_a_disk_that_is_full_is_told_in_one_sentence(
     assert (done.returncode, done.stderr) == (1, f"This failed: {os.strerror(errno.ENOSPC)}.\n")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no disk that is always full")
+def test_on_a_full_disk_a_refusal_is_told_all_the_same(home: small.SmallHome, repo_root: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            program(repo_root, "show", "nobody", "--json"),
+            stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "nobody" in done.stderr
+
+
 def test_a_database_that_fails_in_the_middle_of_a_command_is_told_in_one_sentence(
     home: small.SmallHome, same: Same, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
