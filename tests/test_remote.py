@@ -481,16 +481,21 @@ def test_the_embedded_model_goes_on_until_the_endpoint_is_agreed_to(
     assert server.lines == 0
 
 
-def test_the_embedded_model_says_what_part_of_the_project_it_stands_in_for(
-    home: SmallHome, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def embedded_here_only(home: SmallHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is embedded on this machine, and the endpoint that is asked from now on has no time to follow."""
     monkeypatch.setattr(semantic, "LocalEmbedder", Local)
     monkeypatch.setattr(semantic, "start_worker", lambda *_: True)
     home.settings, endpoint = Settings(index_budget_s=5), home.settings
     assert ask(home)["semantic_status"] == "ready"
+    home.settings = replace(endpoint, index_budget_s=0)
+
+
+def test_the_embedded_model_says_what_part_of_the_project_it_stands_in_for(
+    home: SmallHome, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded_here_only(home, monkeypatch)
     home.session("later")
     home.talk("later", "The storage of today.")
-    home.settings = replace(endpoint, index_budget_s=0)
     answer = ask(home)
     assert answer["semantic_status"] == "consent_required"
     assert "the embedded model on this machine answers. About " in answer["semantic_detail"]
@@ -500,11 +505,7 @@ def test_the_embedded_model_says_what_part_of_the_project_it_stands_in_for(
 def test_the_embedded_model_answers_while_the_endpoints_index_is_behind(
     home: SmallHome, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(semantic, "LocalEmbedder", Local)
-    monkeypatch.setattr(semantic, "start_worker", lambda *_: True)
-    home.settings, endpoint = Settings(index_budget_s=5), home.settings
-    ask(home)
-    home.settings = replace(endpoint, index_budget_s=0)
+    embedded_here_only(home, monkeypatch)
     answer = agree(home)
     assert answer["semantic_status"] == "indexing"
     assert ids(answer) == [1]
